@@ -2,7 +2,7 @@
 
 // Holdfast-bench measures Holdfast:
 //
-//	holdfast-bench run                          all workloads but starved and churn, against three servers of its own
+//	holdfast-bench run                          all workloads but noisy, starved and churn, against three servers of its own
 //	holdfast-bench run own --workers 256        one workload
 //	holdfast-bench run churn --duration 1h      whether memory or disk usage grows
 //	holdfast-bench run watch --watchers 10000 --watch-own

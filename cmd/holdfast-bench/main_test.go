@@ -83,11 +83,11 @@ func TestOwnServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")
 	}
-	rows := runOwn(t, "own", "append", "ceiling", "watch", "holders", "churn", "--workers", "2", "--size", "100", "--churn-rate", "100",
+	rows := runOwn(t, "own", "append", "ceiling", "watch", "holders", "noisy", "churn", "--workers", "2", "--size", "100", "--churn-rate", "100",
 		"--watchers", "7", "--watch-own", "--watch-rate", "50", "--holders", "20", "--holders-kills", "1")
 	for _, name := range []string{
 		"own", "append", "ceiling", "watch, 7 watchers of own keys", "watch, from the answer, 7 watchers of own keys", "failover, few locks held",
-		"holders", "holders, while held", "failover, 20 locks held", "holders, release", "churn", "churn, appends",
+		"holders", "holders, while held", "failover, 20 locks held", "holders, release", "noisy, alone", "noisy, beside the neighbour", "churn", "churn, appends",
 	} {
 		m := rows[name].Median
 		// A watcher may always be before the answer.

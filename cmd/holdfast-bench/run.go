@@ -71,7 +71,7 @@ func runCommand() *cobra.Command {
 
 func workloadHelp() string {
 	var b strings.Builder
-	b.WriteString("Workloads (default: all but starved and churn):\n")
+	b.WriteString("Workloads (default: all but noisy, starved and churn):\n")
 	for _, w := range work.All() {
 		fmt.Fprintf(&b, "  %-11s %s\n", w.Name, w.About)
 	}

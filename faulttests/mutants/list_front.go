@@ -491,7 +491,7 @@ var frontMutants = []Mutant{
 		Name: "connections-unbounded", Also: "",
 		Rule: "whoever comes when there is no room is refused (serve, Accept)",
 		Edits: []Edit{
-			{"cmd/holdfast/serve/room.go", `if b.room.free.Add(-1) >= 0 {`, `if b.room.free.Add(-1) >= 0 || c != nil {`},
+			{"cmd/holdfast/serve/room.go", `if b.room.free.Add(-1) < 0 {`, `if b.room.free.Add(-1) < -1<<40 {`},
 		},
 		By:   unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
 		Dies: `a connection too many: `,

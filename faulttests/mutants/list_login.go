@@ -110,7 +110,7 @@ var loginMutants = []Mutant{
 	},
 	{
 		Name: "login-waits-for-the-volume",
-		Rule: "a volume that hangs takes a few goroutines only (package fslogin, Finish)",
+		Rule: "a volume that hangs takes a few goroutines only (package service, Login)",
 		Edits: []Edit{
 			{loginFile, `		defer func() { <-l.work }()
 		ticket, c, err :=`, `		<-l.work
@@ -122,9 +122,9 @@ var loginMutants = []Mutant{
 		Name: "login-fails-for-ever",
 		Rule: "failed logins of an address are bounded (package fslogin, Finish)",
 		Edits: []Edit{
-			{loginFile, `return l.failures[l.counted(host)] < maxFailures`, `return l.failures[l.counted(host)] >= 0`},
+			{servicePkg + "/login.go", `	case s.opt.Failures.many(serving.RemoteOf(ctx)):`, `	case s.opt.Failures.many(nil):`},
 		},
-		By: unit(loginPkg, "^TestFailures$"), Dies: `failure 10: UNAUTHENTICATED`,
+		By: unit(servicePkg, "^TestFailuresAreBounded$"), Dies: `one more login: `,
 	},
 	{
 		Name: "login-believes-the-cache",

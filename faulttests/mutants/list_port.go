@@ -147,7 +147,10 @@ var portMutants = []Mutant{
 		Name: "turn-kept",
 		Rule: "a turn comes back when its connection is closed (PROTOCOL 15.4)",
 		Edits: []Edit{
-			{portPkg + "/conn.go", `func (c *conn) Close() error               { c.turn.end(); return c.Conn.Close() }`, `func (c *conn) Close() error               { return c.Conn.Close() }`},
+			{portPkg + "/conn.go", `	s.turn.end()
+	s.unproven.stop()
+`, `	s.unproven.stop()
+`},
 		},
 		By: unit(portPkg, "^TestTurnsComeBack$"), Dies: `closed_by_its_front_end.*\n.*32 turns are taken`,
 	},
@@ -198,9 +201,11 @@ var portMutants = []Mutant{
 		Name: "crowd-runs-first",
 		Rule: "others run between two connections that are accepted (package clientport)",
 		Edits: []Edit{
-			{portPkg + "/clientport.go", `			p.take(c)
+			{portPkg + "/clientport.go", `			}
 			runtime.Gosched() // see the package's doc
-`, `			p.take(c)
+			continue
+`, `			}
+			continue
 `},
 		},
 		By: unit(portPkg, "^TestCrowdLetsOthersRun$"), Dies: `\d\d\d connections were accepted`,

@@ -6,6 +6,7 @@ package conns
 
 import (
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -66,4 +67,14 @@ func (r *Refusals) Count(every time.Duration) (tell int) {
 	}
 	tell, r.untold, r.said = r.untold, 0, time.Now()
 	return tell
+}
+
+// Host returns the host that a connection over TCP is from, or the zero value: what comes from this host, such as from a proxy,
+// speaks for many, and what did not come over TCP is of this host.
+func Host(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap()
 }

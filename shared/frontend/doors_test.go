@@ -52,6 +52,8 @@ func (g *credentials) Authenticate(credential string) (*access.Caller, error) {
 	return nil, errors.New("no such credential")
 }
 
+func (g *credentials) Known(credential string) bool { return credential == "bob" }
+
 func (g *credentials) PassOn(c *access.Caller) string {
 	g.passed.Add(1)
 	for credential, known := range g.callers {
@@ -369,7 +371,7 @@ func (d *doors) socket(who string, o *ops.Operation) (cluster.Status, bool) {
 	}
 	c, refused, err := websocket.Dial(d.t.Context(), "ws"+strings.TrimPrefix(d.http.URL, "http")+ws.Path, opt)
 	if err != nil && refused.StatusCode == http.StatusUnauthorized {
-		return cluster.StatusUnauthenticated, true
+		return cluster.StatusUnauthenticated, who != "" || o.Verb != access.Open // strangers get no WebSocket for what everybody may ask
 	}
 	if err != nil {
 		d.t.Fatal(err)
@@ -997,10 +999,15 @@ func TestAdministratorsAskOfOthers(t *testing.T) {
 	}
 }
 
-// Whom the rules permit nothing learns by status where the servers are and whether they live, and no more.
+// Who may read nothing learns by status where the servers are and whether they live, and no more.
 func TestStatusForStrangers(t *testing.T) {
 	d := newDoors(t)
-	for who, known := range map[string]bool{"": false, "fired": false, "alice": true, "late": true, "root": true} {
+	d.g.callers["blind"] = &access.Caller{Identity: "user:blind"}
+	d.g.set(t, &access.File{Rules: []access.Rule{
+		{Who: []string{"user:alice"}, May: []access.Verb{access.Acquire, access.Read}, Locks: []string{"l"}},
+		{Who: []string{"user:blind"}, May: []access.Verb{access.Acquire, access.Append, access.Break}, Locks: []string{"**"}},
+	}})
+	for who, known := range map[string]bool{"": false, "fired": false, "blind": false, "alice": true, "late": true, "root": true} {
 		ctx := serving.WithCaller(t.Context(), d.g.callers[who])
 		for _, local := range []bool{false, true} {
 			r, err := d.s.Status(ctx, &pb.StatusRequest{Local: local})

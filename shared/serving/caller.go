@@ -56,6 +56,8 @@ type KnownAddr struct {
 	Caller *access.Caller
 	// TLS is set for a connection over TLS.
 	TLS bool
+	// Proof is whether somebody has proved on it who he is; nil where that is of no interest.
+	Proof *Proof
 }
 
 // Overheard reports whether others could read what is said on a connection from this address: it is plain text from another

@@ -30,6 +30,7 @@ const (
 type strangers struct {
 	http  http.Client
 	hosts []string
+	key   string // their credential; "" = none
 	came  atomic.Int64
 }
 
@@ -126,6 +127,9 @@ func (s *strangers) once(ctx context.Context, host, what string, body []byte) (c
 		return 0, answer, err
 	}
 	r.Header.Set("Content-Type", "application/json")
+	if s.key != "" {
+		r.Header.Set("Authorization", "Bearer "+s.key)
+	}
 	x, err := s.http.Do(r)
 	if err != nil {
 		return 0, answer, err

@@ -214,6 +214,10 @@ func All() []Workload {
 		{Name: "handover", About: "longest gap between grants while the primary role is handed over", Run: handover},
 		{Name: "holders", About: "very many locks held at once", Run: holders},
 		{
+			Name: "noisy", About: "clients beside one that asks for 100 times as much, HOLDFAST_NOISY_KEY (only where it is named)",
+			Alone: true, Run: noisy,
+		},
+		{
 			Name: "starved", About: "busy loops and a disk load beside the servers, and a kill -9 (only where it is named)",
 			OwnServers: true, Alone: true, Run: starvedRun,
 		},

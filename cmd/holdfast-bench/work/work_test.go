@@ -56,7 +56,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	if usual, err := Find(nil); err != nil || len(usual) != len(All())-2 {
+	if usual, err := Find(nil); err != nil || len(usual) != len(All())-3 {
 		t.Errorf("%d workloads, %v", len(usual), err)
 	}
 	if long, err := Find([]string{"churn"}); err != nil || len(long) != 1 || !long[0].Alone {

@@ -64,7 +64,10 @@ func TestTicket(t *testing.T) {
 		want.Key, want.Operator = "", true
 		g := guarded(t, &access.File{})
 		ticket := sign(t, signing(1), cell(1), want)
-		for range 2 { // verified, and remembered
+		for i := range 2 { // verified, and remembered
+			if g.Known(ticket) != (i > 0) {
+				t.Errorf("known at try %d: %v", i, i == 0)
+			}
 			got, err := g.Authenticate(ticket)
 			if err != nil || got.Identity != want.Identity || !reflect.DeepEqual(got.Groups, want.Groups) || got.Via != want.Via || !got.Operator ||
 				!got.Issued.Equal(want.Issued) || !got.Expires.Equal(want.Expires) {
@@ -216,8 +219,11 @@ func TestKey(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(*c, want) {
 			t.Errorf("%+v, %v", c, err)
 		}
+		if !g.Known("hfk_secret") {
+			t.Error("a key is not known")
+		}
 		for _, text := range []string{"hfk_other", "hfk_", "secret", "hfk_secret ", "HFK_secret"} {
-			if c, err := g.Authenticate(text); err == nil || strings.Contains(err.Error(), text) && text != "hfk_" {
+			if c, err := g.Authenticate(text); err == nil || g.Known(text) || strings.Contains(err.Error(), text) && text != "hfk_" {
 				t.Errorf("%q: %v, %v", text, c, err)
 			}
 		}

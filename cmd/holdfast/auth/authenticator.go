@@ -106,6 +106,19 @@ func (g *Authenticator) Authenticate(credential string) (c *access.Caller, err e
 	return c, err
 }
 
+// Known implements access.Authenticator.
+func (g *Authenticator) Known(credential string) bool {
+	if len(credential) > access.MaxCredential {
+		return false
+	}
+	sum := sha256.Sum256([]byte(credential))
+	if _, ok := g.rules().KeyOf(sum); ok {
+		return true
+	}
+	_, ok := g.signer.Load().verified.get(sum, time.Now())
+	return ok
+}
+
 func (g *Authenticator) byKey(text string, now time.Time) (*access.Caller, error) {
 	k, ok := g.rules().KeyOf(sha256.Sum256([]byte(text)))
 	switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 )
 
@@ -22,6 +23,7 @@ func listenFlags(fl *pflag.FlagSet, f *serverFlags) {
 	fl.StringVar(&f.tlsCert, "tls-cert", "", "a PEM file with a certificate for clients, and those of its authorities, beside the one that the volume's own authority signs; it is read again every 10 s")
 	fl.StringVar(&f.tlsKey, "tls-key", "", "a PEM file with the key of --tls-cert")
 	fl.StringVar(&f.clientCA, "client-ca", "", "a PEM file with authorities: a client that shows a certificate of one is cert:NAME, its first URI, else DNS name, else common name")
+	fl.IntVar(&f.perAddress, "max-connections-per-address", serve.ConnectionsPerAddress, "how many connections of clients one address may have; give more where a load balancer speaks for many. This host has no such bound")
 	names := oldListenFlags()
 	f.also = make([]string, len(names))
 	for i, name := range names {
@@ -55,6 +57,9 @@ func (f *serverFlags) listening() (also, warnings []string, err error) {
 	}
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		return nil, nil, usagef("--tls-cert and --tls-key: give both, or none")
+	}
+	if f.perAddress < 1 {
+		return nil, nil, usagef("--max-connections-per-address %d: use 1 or more", f.perAddress)
 	}
 	if err := checkListen("listen", f.listen); err != nil {
 		return nil, nil, err

@@ -32,6 +32,9 @@ func TestListenFlags(t *testing.T) {
 		{`{"ws_origin":["https://a.example","b.example"]}`, nil, 2, `"b.example" is no origin`},
 		{`{"ws_origin":"c.example"}`, nil, 2, `"c.example" is no origin`},
 		{`{"ws_origin":["c.example"]}`, []string{"--ws-origin", "https://a.example"}, 5, "mounted"}, // flags win
+		{`{"max_connections_per_address":0}`, nil, 2, "--max-connections-per-address 0: use 1 or more"},
+		{`{}`, []string{"--max-connections-per-address", "-1"}, 2, "use 1 or more"},
+		{`{}`, []string{"--max-connections-per-address", "9000"}, 5, "mounted"},
 		{`{"ws_listen":"127.0.0.1:0","ws_origin":["https://a.example"]}`, nil, 5, "mounted"},
 	} {
 		if err := os.WriteFile(config, []byte(x.config), 0o600); err != nil {

@@ -27,28 +27,29 @@ import (
 
 // serverFlags are the flags of `holdfast server`. dev forwards those of the timing.
 type serverFlags struct {
-	id        uint32
-	volume    string
-	data      string
-	config    string
-	bind      string
-	logLevel  string
-	logFormat string
-	timing    cluster.Timing
-	policy    string
-	pushAck   string
-	unsafe    bool
-	history   primary.HistoryOptions
-	listen    string
-	also      []string // addresses, by oldListenFlags
-	origins   []string
-	wsOrigins []string // further ones, by the older name
-	names     []string
-	tlsMin    string
-	socket    string
-	tlsCert   string
-	tlsKey    string
-	clientCA  string
+	id         uint32
+	volume     string
+	data       string
+	config     string
+	bind       string
+	logLevel   string
+	logFormat  string
+	timing     cluster.Timing
+	policy     string
+	pushAck    string
+	unsafe     bool
+	history    primary.HistoryOptions
+	listen     string
+	also       []string // addresses, by oldListenFlags
+	origins    []string
+	wsOrigins  []string // further ones, by the older name
+	names      []string
+	tlsMin     string
+	socket     string
+	tlsCert    string
+	tlsKey     string
+	clientCA   string
+	perAddress int
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -219,7 +220,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, TLSCert: f.tlsCert, TLSKey: f.tlsKey, ClientCA: f.clientCA, Origins: f.origins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, PerAddress: f.perAddress, TLSCert: f.tlsCert, TLSKey: f.tlsKey, ClientCA: f.clientCA, Origins: f.origins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")

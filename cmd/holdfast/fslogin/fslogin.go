@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,10 +45,6 @@ const (
 	// turn and its answer.
 	maxWork  = 8
 	workWait = 5 * time.Second
-	// maxFailures is how many logins from one address may fail in a second, and maxAddresses of how many addresses
-	// failures are counted one by one.
-	maxFailures  = 10
-	maxAddresses = 4096
 	// maxUsed bounds how many nonces are remembered that were used.
 	maxUsed = 4096
 	// oldAfter is the age at which what was left in login/ is removed, sweepEvery how often that is done, and maxSwept how
@@ -84,18 +79,16 @@ type Logins struct {
 	on   atomic.Bool
 	work chan struct{}
 
-	mu       sync.Mutex
-	failures map[string]int // in the second since failing
-	failing  time.Time
-	used     map[string]time.Time // nonces, and until when they must be known
-	swept    time.Time
+	mu    sync.Mutex
+	used  map[string]time.Time // nonces, and until when they must be known
+	swept time.Time
 }
 
 // New returns logins of a volume. names finds out whose a number is. slack is how much clocks may differ. Nobody logs in before Look.
 func New(fs Volume, signer Signer, slack time.Duration, names func(context.Context, uint32) (accounts.Account, error)) *Logins {
 	return &Logins{
 		fs: fs, signer: signer, slack: slack, names: names,
-		work: make(chan struct{}, maxWork), failures: map[string]int{}, used: map[string]time.Time{},
+		work: make(chan struct{}, maxWork), used: map[string]time.Time{},
 	}
 }
 
@@ -119,9 +112,8 @@ func (l *Logins) Begin() (nonce, challenge string, err error) {
 	return nonce, challenge, nil
 }
 
-// Finish returns a ticket for the user who made the directory of a challenge, which counts for this long. From is the
-// address of who asks. The error is a *wire.Error, or that of ctx.
-func (l *Logins) Finish(ctx context.Context, from net.Addr, challenge string, period time.Duration) (string, *access.Caller, error) {
+// Finish returns a ticket for the user who made the directory of a challenge, which counts for this long. The error is a *wire.Error, or that of ctx.
+func (l *Logins) Finish(ctx context.Context, challenge string, period time.Duration) (string, *access.Caller, error) {
 	if !l.on.Load() {
 		return "", nil, errOff()
 	}
@@ -130,10 +122,6 @@ func (l *Logins) Finish(ctx context.Context, from net.Addr, challenge string, pe
 	}
 	if period < time.Second || period > MaxTime {
 		return "", nil, wire.Invalid(fmt.Sprintf("a login counts for at least 1s, and at most %v", MaxTime))
-	}
-	host := hostOf(from)
-	if !l.mayTry(host, time.Now()) {
-		return "", nil, busy("too many logins from this address failed in this second: try again")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, workWait, busy("the volume does not answer, or too many log in: try again"))
 	defer cancel()
@@ -151,9 +139,6 @@ func (l *Logins) Finish(ctx context.Context, from net.Addr, challenge string, pe
 	go func() {
 		defer func() { <-l.work }()
 		ticket, c, err := l.finish(ctx, challenge, period)
-		if err != nil {
-			l.failed(host, time.Now())
-		}
 		done <- result{ticket, c, err}
 	}()
 	select {
@@ -294,41 +279,6 @@ func (l *Logins) use(nonce string, now time.Time) bool {
 	}
 	l.used[nonce] = now.Add(time.Minute)
 	return true
-}
-
-func hostOf(a net.Addr) string {
-	if a == nil {
-		return ""
-	}
-	if host, _, err := net.SplitHostPort(a.String()); err == nil {
-		return host
-	}
-	return a.String()
-}
-
-// mayTry reports whether not too many logins from an address failed in this second.
-func (l *Logins) mayTry(host string, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.failing) >= time.Second {
-		clear(l.failures)
-		l.failing = now
-	}
-	return l.failures[l.counted(host)] < maxFailures
-}
-
-func (l *Logins) failed(host string, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failures[l.counted(host)]++
-}
-
-// counted returns under what failures of an address are counted. Too many addresses are counted as one.
-func (l *Logins) counted(host string) string {
-	if _, ok := l.failures[host]; !ok && len(l.failures) >= maxAddresses {
-		return ""
-	}
-	return host
 }
 
 // Look finds out whether logins are switched on, and now and then removes what abandoned logins left. It may hang.

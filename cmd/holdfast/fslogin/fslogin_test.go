@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,7 +97,7 @@ func (s *site) begin() (path, challenge string) {
 // refusedWith wants a refusal that says this.
 func (s *site) refusedWith(why string, l *Logins, challenge string) {
 	s.t.Helper()
-	ticket, c, err := l.Finish(s.t.Context(), nil, challenge, 0)
+	ticket, c, err := l.Finish(s.t.Context(), challenge, 0)
 	e, ok := errors.AsType[*wire.Error](err)
 	if !ok || ticket != "" || c != nil || !strings.Contains(e.Message, why) || strings.Contains(e.Message, challenge) && challenge != "" {
 		s.t.Errorf("got %v, %v; want a refusal that says %q", c, err, why)
@@ -111,7 +110,7 @@ func TestLogin(t *testing.T) {
 	for _, l := range []*Logins{s.a, s.b} {
 		name, challenge := s.begin()
 		s.makes(alice, name, 0o700)
-		ticket, _, err := l.Finish(t.Context(), nil, challenge, 0)
+		ticket, _, err := l.Finish(t.Context(), challenge, 0)
 		s.must(err)
 		c, err := s.g.Authenticate(ticket)
 		s.must(err)
@@ -200,7 +199,7 @@ func TestChallenge(t *testing.T) {
 	if _, err := s.g.Authenticate(access.TicketPrefix + challenge); err == nil {
 		t.Error("a challenge is a ticket")
 	}
-	_, _, err = s.a.Finish(t.Context(), nil, challenge, 0)
+	_, _, err = s.a.Finish(t.Context(), challenge, 0)
 	s.must(err)
 	s.makes(mallory, name, 0o700)
 	s.refusedWith("used already", s.a, challenge)
@@ -305,7 +304,7 @@ func TestCachedDenial(t *testing.T) {
 	v.listed.Store(0)
 	_, challenge, err := l.Begin()
 	if err == nil {
-		_, _, err = l.Finish(t.Context(), nil, challenge, 0)
+		_, _, err = l.Finish(t.Context(), challenge, 0)
 	}
 	if err != nil || v.listed.Load() != 1 || v.asked.Load() != 2 {
 		t.Errorf("%v, after %d listings and %d questions", err, v.listed.Load(), v.asked.Load())
@@ -329,7 +328,7 @@ func TestHangingVolume(t *testing.T) {
 				t.Fatal(err)
 			}
 			go func() {
-				_, _, err := l.Finish(t.Context(), nil, challenge, 0)
+				_, _, err := l.Finish(t.Context(), challenge, 0)
 				answers <- err
 			}()
 		}
@@ -352,46 +351,13 @@ func TestHangingVolume(t *testing.T) {
 	})
 }
 
-// Who fails too often in a second waits for the next, and others do not.
-func TestFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := &slow{}
-		l := New(v, newSigner(), 0, named)
-		if err := l.Look(); err != nil {
-			t.Fatal(err)
-		}
-		try := func(host string) cluster.Status {
-			_, _, err := l.Finish(t.Context(), &net.TCPAddr{IP: net.ParseIP(host), Port: 1}, "x", 0)
-			e, _ := errors.AsType[*wire.Error](err)
-			return e.Status
-		}
-		for range 2 {
-			for i := range maxFailures + 5 {
-				if s := try("10.0.0.1"); (s == cluster.StatusUnauthenticated) != (i < maxFailures) {
-					t.Errorf("failure %d: %v", i, s)
-				}
-			}
-			if s := try("10.0.0.2"); s != cluster.StatusUnauthenticated {
-				t.Errorf("another address: %v", s)
-			}
-			time.Sleep(time.Second)
-		}
-		for i := range maxAddresses {
-			l.failed(fmt.Sprint(i), time.Now())
-		}
-		if l.failed("one more", time.Now()); len(l.failures) > maxAddresses+1 {
-			t.Errorf("failures of %d addresses are counted", len(l.failures))
-		}
-	})
-}
-
 func TestPeriod(t *testing.T) {
 	l := New(&slow{}, newSigner(), 0, named)
 	if err := l.Look(); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []time.Duration{-1, time.Millisecond, MaxTime + 1} {
-		if _, _, err := l.Finish(t.Context(), nil, "x", d); err == nil || !strings.Contains(err.Error(), "at least 1s") {
+		if _, _, err := l.Finish(t.Context(), "x", d); err == nil || !strings.Contains(err.Error(), "at least 1s") {
 			t.Errorf("%v: %v", d, err)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
@@ -52,9 +51,11 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 		f.port.TakeTLS12()
 	}
 	secured.use(f.port)
-	for range 3 { // the limits of each are its own
-		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins}))
+	failures := &service.Failures{}
+	for range 3 { // the limits of each are its own, but for failures
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Failures: failures}))
 	}
+	f.port.DemandIdentity(f.services[0].DemandsIdentity)
 	grpcapi.Register(f.grpc, f.services[0])
 	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial, Origins: opt.Origins})
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})
@@ -80,7 +81,7 @@ func (f *fronts) endForbidden() {
 
 // serving returns a function for each goroutine that the front ends need, by name. It returns when its front end has
 // ended.
-func (f *fronts) serving(p *ports, who *callers, log zerolog.Logger) map[string]func() error {
+func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func() error {
 	all := map[string]func() error{
 		"peer":     func() error { return f.peer.Serve(p.peer) },
 		"gRPC":     func() error { return f.grpc.Serve(f.port.Listener(clientport.GRPC)) },
@@ -88,10 +89,10 @@ func (f *fronts) serving(p *ports, who *callers, log zerolog.Logger) map[string]
 		"text":     func() error { return f.text.Serve(f.port.Listener(clientport.Text)) },
 		"sessions": func() error { return f.sessions.Serve(f.port.Listener(clientport.Sessions)) },
 	}
-	clients := newRoom(log)
+	clients := newRoom(opt.Log, opt.PerAddress)
 	if p.socket != nil {
 		all["socket"] = func() error {
-			return f.port.Serve(clients.listener(newSocketListener(p.socket, who.names.OfProcess, log)))
+			return f.port.Serve(clients.listener(newSocketListener(p.socket, who.names.OfProcess, opt.Log)))
 		}
 	}
 	for _, l := range p.clients {

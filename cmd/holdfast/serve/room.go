@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/conns"
+	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
 )
 
 const (
@@ -20,9 +22,10 @@ const (
 	// other servers and forwards: a server that cannot open its own files is deposed.
 	leastReserve = 48
 	mostReserve  = 4096
-	// mostConnections bounds the connections of clients in all, and mostOfAddress those of one address: a client keeps a few.
-	mostConnections = 10_000
-	mostOfAddress   = 2_000
+	// mostConnections bounds the connections of clients in all, and ConnectionsPerAddress those of one address where nothing else is
+	// said: a client keeps a few.
+	mostConnections       = 10_000
+	ConnectionsPerAddress = 2_000
 	// refusedEvery is how often it is logged that connections are refused.
 	refusedEvery = time.Minute
 )
@@ -40,9 +43,10 @@ type room struct {
 	}
 }
 
-// newRoom returns a room that leaves a part of the process's descriptors to everything else.
-func newRoom(log zerolog.Logger) *room {
-	r := &room{log: log, each: mostOfAddress}
+// newRoom returns a room that leaves a part of the process's descriptors to everything else. Each address may have so many
+// connections, 0 = ConnectionsPerAddress.
+func newRoom(log zerolog.Logger, each int) *room {
+	r := &room{log: log, each: cmp.Or(each, ConnectionsPerAddress)}
 	r.mu.of = map[netip.Addr]int{}
 	most := uint64(1 << 20)
 	var limit syscall.Rlimit
@@ -59,8 +63,7 @@ func connections(descriptors int64) int64 {
 	return min(max(1, descriptors-reserve), mostConnections)
 }
 
-// listener returns a listener that accepts connections while there is room, and closes others at
-// once.
+// listener returns a listener whose connections are clientport.Excess where there is no room for them.
 func (r *room) listener(l net.Listener) net.Listener { return &bounded{l, r} }
 
 type bounded struct {
@@ -69,33 +72,20 @@ type bounded struct {
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		c, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		from := bounding(c.RemoteAddr())
-		if !b.room.enter(from) {
-			b.room.refuse(c, "too many connections of one address: new ones of it are refused")
-			continue
-		}
-		if b.room.free.Add(-1) >= 0 {
-			return b.room.count(c, from), nil
-		}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	from := conns.Host(c.RemoteAddr())
+	if !b.room.enter(from) {
+		return b.room.refuse(c, "too many connections of one address: new ones of it are refused (--max-connections-per-address)"), nil
+	}
+	if b.room.free.Add(-1) < 0 {
 		b.room.free.Add(1)
 		b.room.leave(from)
-		b.room.refuse(c, "too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)")
+		return b.room.refuse(c, "too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)"), nil
 	}
-}
-
-// bounding returns the address whose connections are bounded, or the zero value: what comes from this host, such as
-// from a proxy, is bounded with all others only.
-func bounding(a net.Addr) netip.Addr {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() {
-		return netip.Addr{}
-	}
-	return tcp.AddrPort().Addr().Unmap()
+	return b.room.count(c, from), nil
 }
 
 // enter counts a connection of an address, and reports whether it may have one more.
@@ -124,12 +114,12 @@ func (r *room) leave(from netip.Addr) {
 	}
 }
 
-// refuse closes a connection, and logs why now and then.
-func (r *room) refuse(c net.Conn, why string) {
-	defer c.Close() //nolint:errcheck // nothing was said on it
+// refuse returns a connection for which there is no room, and logs why now and then.
+func (r *room) refuse(c net.Conn, why string) net.Conn {
 	if n := r.refused.Count(refusedEvery); n > 0 {
 		r.log.Warn().Int("refused", n).Str("from", c.RemoteAddr().String()).Msg(why)
 	}
+	return &clientport.Excess{Conn: c}
 }
 
 // count returns a connection that frees its room when it is closed.

@@ -48,6 +48,8 @@ type Options struct {
 	// TLSCert and TLSKey are files of a certificate from outside and its key, in PEM, ClientCA one of authorities of clients'
 	// certificates; "" = none.
 	TLSCert, TLSKey, ClientCA string
+	// PerAddress is how many connections of clients one address may have; 0 = ConnectionsPerAddress.
+	PerAddress int
 	// Names are further names and addresses by which clients reach this server, for its certificate.
 	Names []string
 	// TLS12 has clients served over TLS 1.2, too.
@@ -161,7 +163,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	go who.run(tuning, fronts.endForbidden)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
-	err = run(ctx, n, fronts, fronts.serving(ports, who, opt.Log), opt.Log)
+	err = run(ctx, n, fronts, fronts.serving(ports, who, &opt), opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
 }

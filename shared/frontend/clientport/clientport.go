@@ -55,6 +55,11 @@
 // patient than two seconds, so it does not come again while it is waited for here. Otherwise a server that is slow for a
 // moment would go on to serve clients that have given up, and be slow for ever.
 //
+// # Strangers
+//
+// Where the access rules demand an identity, a connection on which nobody has proved within 15 seconds who he is is closed, by
+// its front end if that has a word for it. Who has proved it keeps his connection, whatever becomes of the credential.
+//
 // Both the goroutine that accepts and one that gets its turn let others run first: else the scheduler prefers
 // the connections that are here already to what the network brings, such as a heartbeat, for as long as there are any.
 //
@@ -115,15 +120,17 @@ type Port struct {
 	oldTLS    atomic.Bool // TLS 1.2 is taken, too
 	// telling counts the goroutines of connections that no front end has.
 	telling sync.WaitGroup
+	demand  func() bool // nil = no rules demand an identity
 
 	mu struct {
 		sync.Mutex
 		closed    bool
 		listeners []net.Listener
 		silent    list.List // of *silent, in the order in which they came
+		excess    map[net.Conn]struct{}
 	}
 
-	overTLS, crowded conns.Refusals
+	overTLS, crowded, unknown conns.Refusals
 }
 
 // silent is a connection of unknown class.
@@ -137,6 +144,7 @@ type silent struct {
 // called by several goroutines.
 func New(log zerolog.Logger, late func() bool) *Port {
 	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{}), admission: admission{late: late}, computing: conns.Places()}
+	p.mu.excess = map[net.Conn]struct{}{}
 	for i := range p.classes {
 		p.classes[i] = conns.NewListener()
 	}
@@ -160,7 +168,11 @@ func (p *Port) Serve(l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 0
-			p.take(c)
+			if x, ok := c.(*Excess); ok {
+				p.turnBack(x.Conn)
+			} else {
+				p.take(c)
+			}
 			runtime.Gosched() // see the package's doc
 			continue
 		case errors.Is(err, net.ErrClosed):
@@ -197,6 +209,9 @@ func (p *Port) Close() error {
 	}
 	for e := p.mu.silent.Front(); e != nil; e = e.Next() {
 		e.Value.(*silent).conn.Close() //nolint:errcheck // nothing was said on it
+	}
+	for c := range p.mu.excess {
+		c.Close() //nolint:errcheck // it is not served
 	}
 	p.mu.Unlock()
 	for _, c := range p.classes {
@@ -287,15 +302,18 @@ func (p *Port) leave(e *list.Element) bool {
 // tell finds out the class of a connection, and gives it to the front end when its turn comes.
 func (p *Port) tell(c net.Conn, e *list.Element) {
 	over := time.Now().Add(firstWait)
+	if p.demands() {
+		over = time.Now().Add(proofWait)
+	}
 	_ = c.SetReadDeadline(over) // what is closed needs none
 	first, class, err := readFirst(c)
 	spoken := c
 	switch {
 	case err != nil:
 	case class == overTLS:
-		spoken, first, class, err = p.inside(withFirst(c, first, nil), over)
+		spoken, first, class, err = p.inside(withFirst(c, first, nil, nil), over)
 	case p.refusesPlain(c):
-		err = turnAway(c, withFirst(c, first, nil), class)
+		err = turnAway(c, withFirst(c, first, nil, nil), class)
 	}
 	if !p.leave(e) {
 		return
@@ -313,7 +331,7 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 		return
 	}
 	runtime.Gosched() // see the package's doc
-	p.classes[class].Put(withFirst(spoken, first, t))
+	p.classes[class].Put(withFirst(spoken, first, t, p.unproven(spoken)))
 }
 
 // refuse closes a connection that waited for its turn in vain, and logs that now and then. A client library is told
@@ -329,8 +347,17 @@ func (p *Port) refuse(c net.Conn, class Class) {
 	if n := p.crowded.Count(saidEvery); n > 0 {
 		p.log.Warn().Int("refused", n).Stringer("from", c.RemoteAddr()).Msg("connections come faster than this server can take them: those that waited longest are told to come again")
 	}
+	sayComeAgain(c, class)
+}
+
+// sayComeAgain tells a client library when to come again. Other clients hear nothing: a browser's EventSource connects again then, and
+// would give up at an answer; and gRPC waits longer each time, which it would not after an answer. The connection is to be closed.
+func sayComeAgain(c net.Conn, class Class) {
 	b, err := proto.Marshal(&pb.Settings{Version: frames.Version, RetryAfterMs: comeAgain.Milliseconds()})
-	if class == Sessions && err == nil && c.SetWriteDeadline(time.Now().Add(refusalWait)) == nil {
-		_, _ = c.Write(frames.Append(nil, frames.Settings, b)) // whoever does not read it comes again as well
+	if class != Sessions || err != nil || c.SetDeadline(time.Now().Add(refusalWait)) != nil {
+		return
+	}
+	if _, err := c.Write(frames.Append(nil, frames.Settings, b)); err == nil { // whoever does not read it comes again as well
+		hangUp(c, c)
 	}
 }

@@ -35,22 +35,24 @@ type tcp interface {
 	SetKeepAliveConfig(net.KeepAliveConfig) error
 }
 
-// withFirst returns c, on which these bytes are read again, first. Its turn ends when it is read further, or closed.
+// withFirst returns c, on which these bytes are read again, first. Its turn ends when it is read further, or closed. Unproven
+// says where it is from; nil = c does.
 // NetConn of what it returns is c, as soon as the first bytes were read.
-func withFirst(c net.Conn, first []byte, t *turn) net.Conn {
+func withFirst(c net.Conn, first []byte, t *turn, u *unproven) net.Conn {
 	switch c := c.(type) {
 	case tcp:
-		return &tcpConn{c, start{first, t}}
+		return &tcpConn{c, start{first, t, u}}
 	case *tls.Conn:
-		return &tlsConn{c, start{first, t}}
+		return &tlsConn{c, start{first, t, u}}
 	}
-	return &conn{c, start{first, t}}
+	return &conn{c, start{first, t, u}}
 }
 
 // start is what the port knows of a connection.
 type start struct {
-	first []byte // what is left of them; of the goroutine that reads
-	turn  *turn
+	first    []byte // what is left of them; of the goroutine that reads
+	turn     *turn
+	unproven *unproven
 }
 
 type conn struct {
@@ -59,7 +61,8 @@ type conn struct {
 }
 
 func (c *conn) Read(b []byte) (int, error) { return c.readAgain(c.Conn, b) }
-func (c *conn) Close() error               { c.turn.end(); return c.Conn.Close() }
+func (c *conn) Close() error               { c.over(); return c.Conn.Close() }
+func (c *conn) RemoteAddr() net.Addr       { return c.remote(c.Conn) }
 func (c *conn) NetConn() net.Conn          { return c.beneath(c, c.Conn) }
 
 type tcpConn struct {
@@ -68,7 +71,8 @@ type tcpConn struct {
 }
 
 func (c *tcpConn) Read(b []byte) (int, error) { return c.readAgain(c.tcp, b) }
-func (c *tcpConn) Close() error               { c.turn.end(); return c.tcp.Close() }
+func (c *tcpConn) Close() error               { c.over(); return c.tcp.Close() }
+func (c *tcpConn) RemoteAddr() net.Addr       { return c.remote(c.tcp) }
 func (c *tcpConn) NetConn() net.Conn          { return c.beneath(c, c.tcp) }
 
 type tlsConn struct {
@@ -77,8 +81,22 @@ type tlsConn struct {
 }
 
 func (c *tlsConn) Read(b []byte) (int, error) { return c.readAgain(c.Conn, b) }
-func (c *tlsConn) Close() error               { c.turn.end(); return c.Conn.Close() }
+func (c *tlsConn) Close() error               { c.over(); return c.Conn.Close() }
+func (c *tlsConn) RemoteAddr() net.Addr       { return c.remote(c.Conn) }
 func (c *tlsConn) NetConn() net.Conn          { return c.beneath(c, c.Conn) }
+
+// over is called when the connection ends.
+func (s *start) over() {
+	s.turn.end()
+	s.unproven.stop()
+}
+
+func (s *start) remote(c net.Conn) net.Addr {
+	if s.unproven != nil {
+		return &s.unproven.from
+	}
+	return c.RemoteAddr()
+}
 
 func (s *start) readAgain(c net.Conn, b []byte) (int, error) {
 	if len(s.first) == 0 {

@@ -60,11 +60,18 @@ func turnAway(c, served net.Conn, class Class) error {
 	} else {
 		_, err = c.Write(farewell(class))
 	}
-	if half, ok := c.(interface{ CloseWrite() error }); ok && err == nil && half.CloseWrite() == nil {
-		// What was not read when a connection is closed has it reset, and what was said is lost.
-		_, _ = io.Copy(io.Discard, said) // it ends in time
+	if err == nil {
+		hangUp(c, said)
 	}
 	return errPlain
+}
+
+// hangUp ends this side of a connection whose client has been told why. What was not read when a connection is closed has it
+// reset, and what was said is lost: so it is read, until the deadline.
+func hangUp(c net.Conn, said io.Reader) {
+	if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(said, byeBytes)) // it ends in time
+	}
 }
 
 // refuseCall answers the first call of a client over gRPC.

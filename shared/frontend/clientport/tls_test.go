@@ -273,3 +273,50 @@ func TestGRPCOverTLS(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// stopping is a connection whose client says so many bytes and no more.
+type stopping struct {
+	net.Conn
+	left int
+}
+
+func (c *stopping) Write(b []byte) (int, error) {
+	n := min(len(b), c.left)
+	if c.left -= n; n > 0 {
+		if _, err := c.Conn.Write(b[:n]); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+// Wherever a client stops within its handshake, its connection is closed in time, and no place of a handshake is lost.
+func TestHandshakeThatStopsAnywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := secure(t)
+		// stop has a client stop behind n bytes of a handshake, and returns when its connection ended, and how much was left.
+		stop := func(n int) (took time.Duration, left int) {
+			c := &stopping{s.dial(), n}
+			defer c.Close() //nolint:errcheck // a pipe
+			begun := time.Now()
+			if x := tls.Client(c, offering(frames.Protocol)); x.Handshake() == nil {
+				_, _ = x.Read(make([]byte, 1)) // until it ends
+			}
+			return time.Since(begun), c.left
+		}
+		_, left := stop(1 << 20)
+		all := 1<<20 - left
+		for n := range all + 1 {
+			want := handshakeWait
+			if n < len(tlsHandshake) || n == all {
+				want = firstWait // it does not show that it is TLS, or is over, and nothing is said on it
+			}
+			if took, _ := stop(n); took > want {
+				t.Errorf("a client that stops behind %d of %d bytes is closed after %v", n, all, took)
+			}
+			if s.has(0); len(s.computing) > 0 {
+				t.Fatalf("a client that stops behind %d of %d bytes has a place", n, all)
+			}
+		}
+	})
+}

@@ -32,12 +32,16 @@ import (
 // maxOverhead is what a message may have besides the data of an append, in bytes.
 const maxOverhead = 64 << 10
 
+// MaxStreams is how many calls and streams of one connection may be under way.
+const MaxStreams = 1024
+
 // Options returns the options of a gRPC server that Register is called with: limits and
 // keep-alives.
 func Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(cluster.MaxAppend + maxOverhead),
 		grpc.MaxHeaderListSize(16 << 10),
+		grpc.MaxConcurrentStreams(MaxStreams),
 		// Measured: with goroutines that are kept and fixed windows, unary calls are
 		// half as fast again. Write buffers are shared by default.
 		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))),

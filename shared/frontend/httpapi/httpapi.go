@@ -21,6 +21,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
@@ -126,7 +127,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Authenticated returns next for requests whose context has their caller, see serving.CallerOf. Requests with a
-// credential that is none are refused, unless they need none. A page of a browser cannot set a header for a WebSocket: it offers
+// credential that is none are refused, unless they need none, and so are strangers' where the rules give them nothing. A page of a browser cannot set a header for a WebSocket: it offers
 // holdfast.bearer.CREDENTIAL as a second protocol.
 func (h *Handler) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +141,13 @@ func (h *Handler) Authenticated(next http.Handler) http.Handler {
 		}
 		c, err := h.s.Authenticate(credential, serving.RemoteOf(r.Context()))
 		needsNone := func(o *ops.Operation) bool { return o.Open() && o.Path() == r.URL.Path }
-		if err != nil && !slices.ContainsFunc(ops.All(), needsNone) {
+		open := func(o *ops.Operation) bool { return o.Verb == access.Open && o.Path() == r.URL.Path }
+		if err != nil && slices.ContainsFunc(ops.All(), needsNone) {
+			err = nil
+		} else if err == nil && !slices.ContainsFunc(ops.All(), open) {
+			err = h.s.Stranger(c) // before there is memory for a body, or a WebSocket
+		}
+		if err != nil {
 			h.refuse(w, 0, err)
 			return
 		}

@@ -4,10 +4,11 @@ package service
 
 import (
 	"context"
-	"net"
+	"errors"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -19,7 +20,7 @@ type Logins interface {
 	// Begin names a directory, and returns what the call of Finish needs that uses it.
 	Begin() (nonce, challenge string, err error)
 	// Finish returns a ticket for who made that directory, which counts for this long; 0 = as long as is usual.
-	Finish(ctx context.Context, from net.Addr, challenge string, period time.Duration) (ticket string, c *access.Caller, err error)
+	Finish(ctx context.Context, challenge string, period time.Duration) (ticket string, c *access.Caller, err error)
 }
 
 // Login names a directory that the caller is to make on the volume, or issues a ticket to who made it.
@@ -32,9 +33,13 @@ func (s *Service) Login(ctx context.Context, q *pb.LoginRequest) (r *pb.LoginRes
 	case s.opt.Logins == nil:
 		err = wire.Invalid("nobody logs in at this server")
 	case q.GetChallenge() == "":
-		r.Nonce, r.Challenge, err = s.opt.Logins.Begin()
+		if r.Nonce, r.Challenge, err = s.opt.Logins.Begin(); err == nil {
+			serving.BeginLogin(serving.RemoteOf(ctx))
+		}
+	case s.opt.Failures.many(serving.RemoteOf(ctx)):
+		err = errMany()
 	default:
-		r.Ticket, c, err = s.opt.Logins.Finish(ctx, serving.RemoteOf(ctx), q.GetChallenge(), wire.Millis(q.GetForMs()))
+		r.Ticket, c, err = s.finishLogin(ctx, q)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -46,4 +51,14 @@ func (s *Service) Login(ctx context.Context, q *pb.LoginRequest) (r *pb.LoginRes
 		r.Identity, r.Groups, r.ExpiresUnixMs = c.Identity, c.Groups, c.Expires.UnixMilli()
 	}
 	return r, nil
+}
+
+func (s *Service) finishLogin(ctx context.Context, q *pb.LoginRequest) (string, *access.Caller, error) {
+	ticket, c, err := s.opt.Logins.Finish(ctx, q.GetChallenge(), wire.Millis(q.GetForMs()))
+	if e, ok := errors.AsType[*wire.Error](err); ok && e.Status == cluster.StatusUnauthenticated {
+		s.opt.Failures.count(serving.RemoteOf(ctx))
+	} else if err == nil {
+		serving.Prove(serving.RemoteOf(ctx))
+	}
+	return ticket, c, err
 }

@@ -96,6 +96,11 @@ func (p *Permission) Ended() error {
 // May is Check as an answer to who only asks.
 func (p *Permission) May(v access.Verb, lock, file string) bool { return p.Check(v, lock, file) == nil }
 
+// readsAny reports whether the rules let the caller read anything, also with a credential that has expired.
+func (p *Permission) readsAny() bool {
+	return p.May(access.Keep, "", "") && (p.rules == nil || p.rights.May(access.Read, "", ""))
+}
+
 // lockPrefixes returns where the locks are that the caller may read, see access.Rights.LockPrefixes.
 func (p *Permission) lockPrefixes(under string) []string {
 	if !p.look() {
@@ -166,22 +171,43 @@ func VerbOf(op locktable.Op) access.Verb {
 	return access.Admin // nobody has allowed what is not known here
 }
 
+// DemandsIdentity reports whether the rules in force permit a caller without a credential nothing.
+func (s *Service) DemandsIdentity() bool { return s.Stranger(nil) != nil }
+
+// Stranger returns an error if a caller is without a credential, and the rules in force permit nothing to such. Front ends ask
+// before they keep anything of what he sends.
+func (s *Service) Stranger(c *access.Caller) error {
+	if c != nil {
+		return nil
+	}
+	p := s.Permission(nil)
+	return p.Check(access.Keep, "", "")
+}
+
 // Authenticate returns the caller that a credential proves; for "", the one that the connection from this address is known
-// to be of, nil if it is not. A refusal, also of one that was revoked, is a *wire.Error.
+// to be of, nil if it is not. A refusal, also of one that was revoked, is a *wire.Error: UNAUTHENTICATED, unless the credential was not
+// looked at because too many others failed, see Failures.
 func (s *Service) Authenticate(credential string, from net.Addr) (*access.Caller, error) {
 	if s.opt.Authenticator == nil {
 		return nil, nil
 	}
 	c := serving.CallerAt(from)
 	if credential != "" {
+		if s.opt.Failures.many(from) && !serving.Proved(from) && !s.opt.Authenticator.Known(credential) {
+			return nil, errMany()
+		}
 		var err error
 		if c, err = s.opt.Authenticator.Authenticate(credential); err != nil {
+			s.opt.Failures.count(from)
 			return nil, &wire.Error{Status: cluster.StatusUnauthenticated, Message: err.Error()}
 		}
 	}
 	p := s.Permission(c)
 	if err := p.Ended(); err != nil {
 		return nil, err
+	}
+	if c != nil {
+		serving.Prove(from)
 	}
 	return c, nil
 }

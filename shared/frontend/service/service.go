@@ -58,6 +58,8 @@ type Options struct {
 	Prover Prover
 	// Logins issues tickets; nil = nobody logs in at this server.
 	Logins Logins
+	// Failures bounds how fast callers may fail to show who they are; services may share them. nil = no bound.
+	Failures *Failures
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.

@@ -21,7 +21,7 @@ import (
 const countWait = 250 * time.Millisecond
 
 // Status describes all servers as this one sees them, and counts what is in the table unless
-// the request is for this server alone. A caller whom the rules permit nothing is told which servers there are and whether
+// the request is for this server alone. A caller who may read nothing is told which servers there are and whether
 // they live, so that it finds the primary, and monitors need no credential.
 func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusResponse, error) {
 	c := s.b.Status()
@@ -40,7 +40,7 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 		}
 		r.Servers = append(r.Servers, x)
 	}
-	if allowed := s.permission(ctx); !allowed.May(access.Keep, "", "") {
+	if allowed := s.permission(ctx); !allowed.readsAny() {
 		forStrangers(r)
 		return r, nil
 	}
@@ -55,7 +55,7 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 
 // forStrangers takes out of a status what tells more than where the servers are, and whether they live.
 func forStrangers(r *pb.StatusResponse) {
-	r.Lsn, r.Message = 0, "more is told to who shows a credential"
+	r.Lsn, r.Message = 0, "more is told to who shows a credential that may read"
 	for i, x := range r.Servers {
 		r.Servers[i] = &pb.Server{
 			Id: x.Id, Role: x.Role, Epoch: x.Epoch, Client: x.Client, Http: x.Http,

@@ -30,7 +30,8 @@ import (
 )
 
 const (
-	// maxOverhead is what a message may have besides the data of an append, in bytes.
+	// maxOverhead is what a message may have besides the data of an append, in bytes; and all that a stranger's may have
+	// where the rules give strangers nothing.
 	maxOverhead = 64 << 10
 	// settingsWait is how long a client may take to send its settings.
 	settingsWait = 10 * time.Second
@@ -87,11 +88,12 @@ type conn struct {
 
 func newConn(v *Server, c net.Conn) *conn {
 	x := &conn{v: v, c: c}
-	x.r = frames.NewReader(hearing{x}, cluster.MaxAppend+maxOverhead)
+	x.r = frames.NewReader(hearing{x}, maxOverhead)
 	x.out.spare = &v.spare
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(serving.WithRemote(v.ctx, c.RemoteAddr()))
 	x.from, x.allowed, x.leave = serving.WithCallers(x.ctx, x.caller.Load), v.s.Permission(nil), func() {}
+	serving.WhenUnproven(c.RemoteAddr(), func() { x.end(cluster.StatusUnauthenticated, serving.Unproven) })
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
 	x.asked.Store(v.looks.Load())
@@ -134,16 +136,29 @@ func (x *conn) begin() error {
 		return fmt.Errorf("settings: %w", err)
 	}
 	_ = x.c.SetReadDeadline(time.Time{})
-	ours, err := proto.Marshal(&pb.Settings{Version: frames.Version, ServerId: uint32(x.v.s.Self()), ClusterId: x.v.s.Cluster()})
+	var caller *access.Caller
+	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential(), x.c.RemoteAddr())
+	e, _ := errors.AsType[*wire.Error](x.stranger)
+	notNow := e != nil && e.Status != cluster.StatusUnauthenticated
+	mine := &pb.Settings{Version: frames.Version, ServerId: uint32(x.v.s.Self()), ClusterId: x.v.s.Cluster()}
+	if notNow { // the client library comes again then
+		mine.RetryAfterMs = wire.CeilMillis(e.RetryAfter)
+	}
+	ours, err := proto.Marshal(mine)
 	if err != nil {
 		return err
 	}
 	x.start(x.out.putFrame(frames.Settings, ours))
 	x.settled.Store(true)
+	if notNow {
+		x.end(e.Status, e.Message)
+		return nil
+	}
 	// Behind the settings, which are the first frame. A stranger may still ask where the primary is.
-	var caller *access.Caller
-	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential(), x.c.RemoteAddr())
 	x.setCaller(caller)
+	if x.stranger == nil && x.v.s.Stranger(caller) == nil {
+		x.r.Limit(cluster.MaxAppend + maxOverhead)
+	}
 	if theirs.GetVersion() == 0 {
 		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
 	}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -45,10 +46,11 @@ const (
 
 // caller executes the lines of one connection, one after the other.
 type caller struct {
-	s    Service
-	from string // the client's host, for people
-	seen uint64 // the highest LSN in an answer
-	is   *access.Caller
+	s      Service
+	from   string // the client's host, for people
+	remote net.Addr
+	seen   uint64 // the highest LSN in an answer
+	is     *access.Caller
 }
 
 // commands are what the commands of the table of operations do.
@@ -67,8 +69,10 @@ func (c *caller) execute(ctx, left context.Context, l *line) string {
 		return success // the reader ends the connection
 	}
 	if l.command == auth {
-		is, err := c.s.Authenticate(l.credential, nil)
-		if err != nil {
+		is, err := c.s.Authenticate(l.credential, c.remote)
+		if e, ok := errors.AsType[*wire.Error](err); ok && e.Status != cluster.StatusUnauthenticated {
+			return failed // it was not looked at
+		} else if err != nil {
 			return fail
 		}
 		c.is = is

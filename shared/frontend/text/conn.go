@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/serving"
 )
 
 const (
@@ -77,6 +79,11 @@ func newConn(nc net.Conn, s Service) *conn {
 		c.caller.from = host
 	}
 	c.caller.is, _ = s.Authenticate("", nc.RemoteAddr()) // who is refused may still say AUTH
+	c.caller.remote = nc.RemoteAddr()
+	serving.WhenUnproven(nc.RemoteAddr(), func() {
+		_ = c.write(denied + "\n")
+		c.nc.Close() //nolint:errcheck // it had its time
+	})
 	c.mu.since = time.Now()
 	if x, ok := nc.(interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error

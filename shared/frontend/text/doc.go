@@ -125,6 +125,7 @@
 //	10 s to take answers   counted for each
 //	5 s to begin an UNLOCK without TOKEN, from when it was read
 //	15 min of silence      while nothing is asked; a minute before the first line (package clientport)
+//	15 s without AUTH      where the access rules give nothing to who is unknown: then DENIED, unasked
 //	24 h to wait           the longest WAIT
 //
 // A client beyond these is cut, without a further answer. A host that vanished is noticed in half a

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -176,6 +177,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.door.OnRevoked(ctx, func(e *wire.Error) {
 		x.out.end(websocket.CloseError{Code: websocket.StatusPolicyViolation, Reason: e.Message})
 	})()
+	serving.WhenUnproven(serving.RemoteOf(ctx), func() {
+		x.out.end(websocket.CloseError{Code: websocket.StatusPolicyViolation, Reason: serving.Unproven})
+	})
 	s.admit(x)
 	defer s.leave(x)
 	err = x.serve(ctx)

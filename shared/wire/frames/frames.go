@@ -93,6 +93,9 @@ type Reader struct {
 // NewReader returns a reader of frames whose payloads have at most limit bytes.
 func NewReader(r io.Reader, limit int) *Reader { return &Reader{r: r, limit: limit} }
 
+// Limit has the reader take frames whose payloads have at most limit bytes from now on.
+func (r *Reader) Limit(limit int) { r.limit = limit }
+
 // Next returns the next frame. If own is set the payload is the caller's; else it is valid until the
 // next call. The error is io.EOF where the other side closed between two frames,
 // io.ErrUnexpectedEOF within one, ErrTooLong, or that of reading. After an error there is no next

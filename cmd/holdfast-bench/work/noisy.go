@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
+)
+
+const (
+	// noisyWorkers is how many clients are measured, and noisyRate the pairs per second of all of them.
+	noisyWorkers = 10
+	noisyRate    = 100
+	// noisyTimes is how many times as much as one of them their neighbour asks for.
+	noisyTimes = 100
+	// noisyTick is how often the neighbour asks, and noisyUnder how many pairs of it are under way at most.
+	noisyTick  = 10 * time.Millisecond
+	noisyUnder = 256
+	// noisyKey is the variable with the neighbour's credential.
+	noisyKey = "HOLDFAST_NOISY_KEY"
+)
+
+// neighbour asks for far more than its share, over HTTP, and takes no word for it: it neither waits nor repeats.
+type neighbour struct {
+	*strangers
+	done, refused, skipped atomic.Int64
+}
+
+// run asks for so many pairs per second until ctx ends.
+func (n *neighbour) run(ctx context.Context, name string, rate float64) {
+	var under sync.WaitGroup
+	defer under.Wait()
+	places := make(chan struct{}, noisyUnder)
+	tick := time.NewTicker(noisyTick)
+	defer tick.Stop()
+	began, asked := time.Now(), int64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for due := int64(rate * time.Since(began).Seconds()); asked < due; asked++ {
+			lock := clientlib.LockName(fmt.Sprint(name, asked%(2*noisyUnder))) // nobody has it yet
+			select {
+			case places <- struct{}{}:
+				under.Go(func() { n.pair(ctx, lock); <-places })
+			default:
+				n.skipped.Add(1)
+			}
+		}
+	}
+}
+
+// pair acquires and releases, if it may.
+func (n *neighbour) pair(ctx context.Context, name clientlib.LockName) {
+	host, id := n.next(name)
+	body, err := json.Marshal(acquireBody{Lock: string(name), TTL: strangerLeave.String(), ClientID: id, RequestID: 1})
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	code, held, err := n.once(ctx, host, "acquire", body)
+	if err != nil || code != http.StatusOK {
+		n.refused.Add(1)
+		return
+	}
+	if body, err = json.Marshal(releaseBody{Lock: string(name), Token: held.Token, ClientID: id, RequestID: 2}); err != nil {
+		panic(err) // as above
+	}
+	if _, _, err := n.once(ctx, host, "release", body); err == nil {
+		n.done.Add(1)
+	}
+}
+
+// noisy measures clients alone, and then beside a neighbour that asks for a hundred times as much as each of them. With servers that
+// have access rules, the neighbour is whom HOLDFAST_NOISY_KEY proves, and the others are whom HOLDFAST_KEY does.
+func noisy(ctx context.Context, e *Env) (rows []bench.Row, err error) {
+	polite := *e
+	polite.Rate = cmp.Or(e.Rate, noisyRate)
+	if e = &polite; e.Clients == nil {
+		e.Clients = fleet.Shapes{fleet.Each}
+	}
+	for _, workers := range e.workers(noisyWorkers) {
+		t, err := e.connect(ctx, e.clients(workers))
+		if err != nil {
+			return rows, err
+		}
+		two, err := e.beside(ctx, t, workers)
+		rows = append(rows, two...)
+		if err = errors.Join(err, t.Close()); err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
+// beside measures so many workers without and with the neighbour.
+func (e *Env) beside(ctx context.Context, t target, workers int) (rows []bench.Row, err error) {
+	load := func() bench.Load {
+		l := bench.Pairs(t, bench.Alone, prefix("polite"), workers)
+		l.Rate = e.Rate
+		return l
+	}
+	row := e.row("noisy, alone", "pairs", workers)
+	row.Offered = e.Rate
+	alone, err := e.repeat(ctx, row, load)
+	if err != nil {
+		return nil, err
+	}
+	n := &neighbour{strangers: newStrangers(e.Endpoints)}
+	n.key = os.Getenv(noisyKey)
+	defer n.close()
+	loud, end := context.WithCancel(ctx)
+	began := time.Now()
+	var asking sync.WaitGroup
+	asking.Go(func() { n.run(loud, prefix("noisy")+"/", noisyTimes*e.Rate/float64(workers)) })
+	row.Workload = "noisy, beside the neighbour"
+	with, err := e.repeat(ctx, row, load)
+	end()
+	asking.Wait()
+	took := time.Since(began).Seconds()
+	with.Figures = []bench.Figure{
+		{Name: "p99 beside the neighbour to alone", Value: with.Median.Latency.P99 / alone.Median.Latency.P99, Unit: "times"},
+		{Name: "neighbour, executed", Value: float64(n.done.Load()) / took, Unit: "pairs/s"},
+		{Name: "neighbour, refused", Value: float64(n.refused.Load()) / took, Unit: "requests/s"},
+		{Name: "neighbour, kept waiting", Value: float64(n.skipped.Load()) / took, Unit: "pairs/s"},
+	}
+	return []bench.Row{alone, with}, err
+}
