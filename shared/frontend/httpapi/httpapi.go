@@ -140,14 +140,13 @@ func (h *Handler) Authenticated(next http.Handler) http.Handler {
 			}
 		}
 		c, err := h.s.Authenticate(credential, serving.RemoteOf(r.Context()))
-		needsNone := func(o *ops.Operation) bool { return o.Open() && o.Path() == r.URL.Path }
-		open := func(o *ops.Operation) bool { return o.Verb == access.Open && o.Path() == r.URL.Path }
-		if err != nil && slices.ContainsFunc(ops.All(), needsNone) {
-			err = nil
-		} else if err == nil && !slices.ContainsFunc(ops.All(), open) {
+		needsNone := (*ops.Operation).Open
+		if err == nil {
 			err = h.s.Stranger(c) // before there is memory for a body, or a WebSocket
+			needsNone = func(o *ops.Operation) bool { return o.Verb == access.Open }
 		}
-		if err != nil {
+		asked := func(o *ops.Operation) bool { return o.Path() == r.URL.Path && needsNone(o) }
+		if err != nil && !slices.ContainsFunc(ops.All(), asked) {
 			h.refuse(w, 0, err)
 			return
 		}
