@@ -93,10 +93,11 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(serving.WithRemote(v.ctx, c.RemoteAddr()))
 	x.from, x.allowed, x.leave = serving.WithCallers(x.ctx, x.caller.Load), v.s.Permission(nil), func() {}
-	serving.WhenUnproven(c.RemoteAddr(), func() { x.end(cluster.StatusUnauthenticated, serving.Unproven) })
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
 	x.asked.Store(v.looks.Load())
+	// Last: after a pause of the process it may be called at once.
+	serving.WhenUnproven(c.RemoteAddr(), func() { x.end(cluster.StatusUnauthenticated, serving.Unproven) })
 	return x
 }
 

@@ -80,10 +80,6 @@ func newConn(nc net.Conn, s Service) *conn {
 	}
 	c.caller.is, _ = s.Authenticate("", nc.RemoteAddr()) // who is refused may still say AUTH
 	c.caller.remote = nc.RemoteAddr()
-	serving.WhenUnproven(nc.RemoteAddr(), func() {
-		_ = c.write(denied + "\n")
-		c.nc.Close() //nolint:errcheck // it had its time
-	})
 	c.mu.since = time.Now()
 	if x, ok := nc.(interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
@@ -91,6 +87,11 @@ func newConn(nc net.Conn, s Service) *conn {
 		// A host that vanished is noticed in half a minute. Without it, by the idle time.
 		_ = x.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3})
 	}
+	// Last: after a pause of the process it may be called at once.
+	serving.WhenUnproven(nc.RemoteAddr(), func() {
+		_ = c.write(denied + "\n")
+		c.nc.Close() //nolint:errcheck // it had its time
+	})
 	return c
 }
 
