@@ -32,8 +32,7 @@ func TestNeighbour(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	n := &neighbour{strangers: newStrangers([]string{strings.TrimPrefix(s.URL, "http://")})}
-	n.key = "hfk_noisy"
+	n := newNeighbour([]string{strings.TrimPrefix(s.URL, "http://")}, "hfk_noisy")
 	n.run(ctx, "l/", 1000)
 	if n.refused.Load() < refused.Load() || n.done.Load() == 0 || refused.Load() == 0 {
 		t.Errorf("%d were refused, %d counted, %d done", refused.Load(), n.refused.Load(), n.done.Load())

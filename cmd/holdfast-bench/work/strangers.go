@@ -31,11 +31,15 @@ type strangers struct {
 	http  http.Client
 	hosts []string
 	key   string // their credential; "" = none
-	came  atomic.Int64
+	// lease is that of pairs.
+	lease time.Duration
+	// budget is how long a request is repeated while no server is primary; 0 = it is not.
+	budget time.Duration
+	came   atomic.Int64
 }
 
 func newStrangers(hosts []string) *strangers {
-	return &strangers{hosts: hosts, http: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: acquirers, IdleConnTimeout: time.Minute}}}
+	return &strangers{hosts: hosts, lease: churnTTL, budget: strangerBudget, http: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: acquirers, IdleConnTimeout: time.Minute}}}
 }
 
 func (s *strangers) close() { s.http.CloseIdleConnections() }
@@ -59,7 +63,7 @@ type releaseBody struct {
 func (s *strangers) pair(ctx context.Context, name clientlib.LockName) (bench.Timing, error) {
 	host, id := s.next(name)
 	began := time.Now()
-	held, err := s.ask(ctx, host, "acquire", acquireBody{Lock: string(name), TTL: churnTTL.String(), ClientID: id, RequestID: 1})
+	held, err := s.ask(ctx, host, "acquire", acquireBody{Lock: string(name), TTL: s.lease.String(), ClientID: id, RequestID: 1})
 	if err != nil {
 		return bench.Timing{}, err
 	}
@@ -97,7 +101,7 @@ func (s *strangers) ask(ctx context.Context, host, what string, body any) (answe
 	if err != nil {
 		return answer, err
 	}
-	for end := time.Now().Add(strangerBudget); ; {
+	for end := time.Now().Add(s.budget); ; {
 		code := 0
 		if code, answer, err = s.once(ctx, host, what, asked); err == nil && code == http.StatusOK {
 			return answer, nil
@@ -105,7 +109,7 @@ func (s *strangers) ask(ctx context.Context, host, what string, body any) (answe
 		if err == nil {
 			err = fmt.Errorf("%s over HTTP: %s: %s", what, answer.Status, answer.Message)
 		}
-		if !again(code) || time.Now().After(end) {
+		if !again(code) || !time.Now().Before(end) {
 			return answer, err
 		}
 		if rest := bench.Rest(ctx, strangerPause); rest != nil {
