@@ -29,7 +29,7 @@
 // # Connections that say nothing
 //
 // Until the class of a connection is known it costs a goroutine, and some hundred bytes for what it said and a list.
-// It has a minute from when it was accepted, however slowly it speaks. There are at most 1024 of them: then the
+// It has a minute from when it was accepted, however slowly it speaks, or 15 seconds where the access rules demand an identity. There are at most 1024 of them: then the
 // oldest is closed for the next, if it had a second, else accepting waits until it had. So whoever opens connections
 // and says nothing keeps clients waiting, as long as he goes on, and out never: a client speaks at once, and is gone
 // from the list before it is the oldest. (If the newest were closed, it would be the clients'.) And many clients that
@@ -50,18 +50,22 @@
 // turns do. A handshake of TLS comes before the turn.
 //
 // Who waits costs a goroutine and some hundred bytes. At most 4096 do, for two seconds each: then, if it is a client
-// library, it is told when to come again, which it does at a random time. Others are closed, as where there is no room
-// at all: a browser's EventSource connects again then, and would give up at an answer. The client library is more
+// library, it is told when to come again, which it does at a random time. Others are closed: a browser's EventSource connects again then, and would give up at an answer. The client library is more
 // patient than two seconds, so it does not come again while it is waited for here. Otherwise a server that is slow for a
 // moment would go on to serve clients that have given up, and be slow for ever.
 //
-// # Strangers
-//
-// Where the access rules demand an identity, a connection on which nobody has proved within 15 seconds who he is is closed, by
-// its front end if that has a word for it. Who has proved it keeps his connection, whatever becomes of the credential.
-//
 // Both the goroutine that accepts and one that gets its turn let others run first: else the scheduler prefers
 // the connections that are here already to what the network brings, such as a heartbeat, for as long as there are any.
+//
+// # No room
+//
+// A listener of Serve hands on connections for which there is no room as Excess. A few of them at a time have a second to show
+// what they speak, and a client library is told when to come again; all others are closed.
+//
+// # Strangers
+//
+// Where the access rules demand an identity, a connection is closed on which nobody has proved within 15 seconds who he is: by
+// its front end, if that has a word for it. Who has proved it keeps his connection, whatever becomes of the credential.
 //
 // # Goroutines
 //
@@ -72,6 +76,7 @@ import (
 	"container/list"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"runtime"
 	"sync"
@@ -358,6 +363,6 @@ func sayComeAgain(c net.Conn, class Class) {
 		return
 	}
 	if _, err := c.Write(frames.Append(nil, frames.Settings, b)); err == nil { // whoever does not read it comes again as well
-		hangUp(c, c)
+		hangUp(c, io.LimitReader(c, byeBytes))
 	}
 }

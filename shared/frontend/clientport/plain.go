@@ -67,10 +67,10 @@ func turnAway(c, served net.Conn, class Class) error {
 }
 
 // hangUp ends this side of a connection whose client has been told why. What was not read when a connection is closed has it
-// reset, and what was said is lost: so it is read, until the deadline.
+// reset, and what was told is lost: so what the client said is read, until said or the connection's deadline ends.
 func hangUp(c net.Conn, said io.Reader) {
 	if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		_, _ = io.Copy(io.Discard, io.LimitReader(said, byeBytes)) // it ends in time
+		_, _ = io.Copy(io.Discard, said)
 	}
 }
 
