@@ -174,4 +174,38 @@ var gateMutants = []Mutant{
 		},
 		By: unit("shared/frontend", "^TestStatusForStrangers$"), Dies: `"blind"`,
 	},
+	{
+		Name: "session-told-wrong-where-not-looked-at",
+		Rule: "a client library whose credential is not looked at is told to come again, and not that it is wrong (package session, begin)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `	if notNow { // the client library comes again then`, `	if notNow && caller != nil {`},
+		},
+		By: unit("shared/frontend", "^TestTooManyFailures$"), Dies: `a client library: `,
+	},
+	{
+		Name: "line-told-wrong-where-not-looked-at",
+		Rule: "a line whose credential is not looked at is not told that it is wrong (package text, execute)",
+		Edits: []Edit{
+			{"shared/frontend/text/caller.go", `			return failed // it was not looked at`, `			return fail`},
+		},
+		By: unit("shared/frontend", "^TestTooManyFailures$"), Dies: `one more: "FAIL`,
+	},
+	{
+		Name: "session-ends-without-a-word",
+		Rule: "a client library is told why its connection ends on which nobody proved who he is (package session, newConn)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `	serving.WhenUnproven(c.RemoteAddr(), func() {`, `	serving.WhenUnproven(nil, func() {`},
+		},
+		By: unit("shared/frontend", "^TestStrangersDoNotStay$"), Dies: `sessions_of_.*\n.*it was told`,
+	},
+	{
+		Name: "address-bound-not-as-asked",
+		Rule: "an address has as many connections as --max-connections-per-address says (package serve, newRoom)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/room.go", `each: cmp.Or(each, ConnectionsPerAddress)`, `each: max(each, ConnectionsPerAddress)`},
+			{"cmd/holdfast/serve/room.go", `	"cmp"
+`, ``},
+		},
+		By: unit("cmd/holdfast/serve", "^TestConnectionsOfAnAddressAreBounded$"), Dies: `connections of one address`,
+	},
 }

@@ -110,7 +110,7 @@ var loginMutants = []Mutant{
 	},
 	{
 		Name: "login-waits-for-the-volume",
-		Rule: "a volume that hangs takes a few goroutines only (package service, Login)",
+		Rule: "a volume that hangs takes a few goroutines only (package fslogin, Finish)",
 		Edits: []Edit{
 			{loginFile, `		defer func() { <-l.work }()
 		ticket, c, err :=`, `		<-l.work
@@ -120,7 +120,7 @@ var loginMutants = []Mutant{
 	},
 	{
 		Name: "login-fails-for-ever",
-		Rule: "failed logins of an address are bounded (package fslogin, Finish)",
+		Rule: "failed logins of an address are bounded (package service, Login)",
 		Edits: []Edit{
 			{servicePkg + "/login.go", `	case s.opt.Failures.many(serving.RemoteOf(ctx)):`, `	case s.opt.Failures.many(nil):`},
 		},
