@@ -371,11 +371,11 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "alive-though-gone", Also: "",
-		Rule: "why does not call alive who got a lock with a command (cli, whyAdvice)",
+		Rule: "why does not call alive who got a lock with a command (package why, advice)",
 		Edits: []Edit{
-			{"cmd/holdfast/cli/why.go", `case cluster.ClientID(l.Holder.Client).OneShot():`, `case cluster.ClientID(l.Holder.Client).Validate() != nil:`},
+			{"shared/why/why.go", `case cluster.ClientID(l.Holder.Client).OneShot():`, `case cluster.ClientID(l.Holder.Client).Validate() != nil:`},
 		},
-		By:   unit("cmd/holdfast/cli", "^TestWhyOfWhatACommandGot$"),
+		By:   unit("shared/why", "^TestOfWhatACommandGot$"),
 		Dies: `is alive`,
 	},
 	{

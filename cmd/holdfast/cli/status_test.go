@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
-	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // Without a majority there is no primary, and that is the reason to tell.
@@ -77,17 +75,6 @@ func TestHealth(t *testing.T) {
 		healthText(&text, &h)
 		if h.code != x.code || !strings.Contains(text.String(), x.says) || (h.code == 0) != (text.Len() == 0) {
 			t.Errorf("%s: code %d, %q", what, h.code, &text)
-		}
-	}
-}
-
-// What a command got and left is renewed by nobody: its holder is not "alive".
-func TestWhyOfWhatACommandGot(t *testing.T) {
-	for client, want := range map[string]string{"@9": "its holder is alive", "~7A": "nothing renews it", "cli-7A": "nothing renews it"} {
-		l := wire.LockBody{Lock: "l", Token: 7, Remaining: "20s", Heard: true, Holder: &wire.Holder{Client: cluster.ClientID(client)}}
-		got := whyAdvice(&l, &pb.Lock{Grant: &pb.Grant{Token: 7, TtlMs: 30_000, RemainingMs: 20_000}})
-		if !strings.Contains(got, want) {
-			t.Errorf("%s: %s", client, got)
 		}
 	}
 }

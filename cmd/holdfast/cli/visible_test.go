@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/why"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -37,7 +38,7 @@ func TestTextOfOthersIsHarmless(t *testing.T) {
 	}{
 		"ls":      {&out, show(func(w io.Writer) { listText(w, []wire.LockBody{l}) })},
 		"show":    {&out, show(func(w io.Writer) { showText(w, &l) })},
-		"why":     {&out, show(func(w io.Writer) { whyText(w, &whyBody{Lock: l, Endings: past.Grants}, time.Now()) })},
+		"why":     {&out, show(func(w io.Writer) { whyText(w, &why.Body{Lock: l, Endings: past.Grants}, time.Now()) })},
 		"files":   {&out, show(func(w io.Writer) { filesText(w, []wire.FileBody{{File: "f", Quarantined: true, Reason: hostile[:20]}}) })},
 		"history": {&out, show(func(w io.Writer) { historyText(w, &past, &pb.HistoryRequest{}) })},
 		"errors": {&errs, func() {
