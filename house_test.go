@@ -375,8 +375,8 @@ func (s *source) checkVars(t *testing.T, v *ast.ValueSpec) {
 			value = v.Values[i]
 		}
 		sentinel := strings.HasPrefix(name.Name, "Err") || strings.HasPrefix(name.Name, "err")
-		if name.Name != "_" && !sentinel && !s.constant(value) {
-			t.Errorf("%s: var %s at package level: only errors, checks of interfaces and constant tables", s.at(name), name.Name)
+		if name.Name != "_" && !sentinel && !s.constant(value) && !s.embedded(v) {
+			t.Errorf("%s: var %s at package level: only errors, checks of interfaces, constant tables and embedded files", s.at(name), name.Name)
 		}
 	}
 }
@@ -399,6 +399,12 @@ func (s *source) constant(value ast.Expr) bool {
 		}
 	}
 	return false
+}
+
+// embedded reports whether a variable is what the compiler embeds: package embed takes no other.
+func (s *source) embedded(v *ast.ValueSpec) bool {
+	line := s.set.Position(v.Pos()).Line
+	return len(v.Values) == 0 && strings.HasPrefix(s.lines[line-2], "//go:embed ")
 }
 
 // noTableIsChanged wants nobody to assign to a package-level name, or into one.

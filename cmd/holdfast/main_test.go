@@ -52,6 +52,7 @@ type world struct {
 	t         *testing.T
 	dir       string
 	endpoints string
+	page      string
 	servers   []devServer
 	cmd       *exec.Cmd
 	logs      *logs
@@ -110,12 +111,13 @@ func (w *world) start(stderr io.Writer, flags ...string) {
 	})
 	var banner struct {
 		Endpoints string      `json:"endpoints"`
+		Page      string      `json:"page"`
 		Servers   []devServer `json:"servers"`
 	}
 	if err := json.NewDecoder(out).Decode(&banner); err != nil {
 		t.Fatalf("read dev's banner: %v", err)
 	}
-	w.endpoints, w.servers = banner.Endpoints, banner.Servers
+	w.endpoints, w.page, w.servers = banner.Endpoints, banner.Page, banner.Servers
 }
 
 // freeBase finds ports that nobody uses, below those that the kernel gives away.

@@ -269,7 +269,7 @@ func TestHTTPBadInput(t *testing.T) {
 		"wrong method of read":   {"POST", "/v1/status", "{}", 405, "INVALID_ARGUMENT"},
 		"delete of a lock":       {"DELETE", "/v1/locks/l", "", 405, "INVALID_ARGUMENT"},
 		"unknown path":           {"POST", "/v1/acquired", "{}", 404, "INVALID_ARGUMENT"},
-		"root":                   {"GET", "/", "", 404, "INVALID_ARGUMENT"},
+		"root":                   {"GET", "/page", "", 404, "INVALID_ARGUMENT"},
 		"bad limit":              {"GET", "/v1/locks?limit=-1", "", 400, "INVALID_ARGUMENT"},
 		"unknown read parameter": {"GET", "/v1/locks?prefixx=", "", 400, "INVALID_ARGUMENT"},
 		"no lock name":           {"GET", "/v1/locks/", "", 400, "INVALID_ARGUMENT"},

@@ -174,7 +174,9 @@ type devBanner struct {
 	Volume    string `json:"volume"`
 	Endpoints string `json:"endpoints"`
 	// Join is the join string of a volume with access rules, "" for an open one.
-	Join    string      `json:"join,omitempty"`
+	Join string `json:"join,omitempty"`
+	// Page is the address of the page of the first server. On loopback it needs no certificate that a browser trusts.
+	Page    string      `json:"page"`
 	Servers []devServer `json:"servers"`
 }
 
@@ -190,7 +192,7 @@ func (a *app) banner(b *devBanner, pids map[cluster.ServerID]int) {
 		s.PID = pids[s.ID]
 		endpoints = append(endpoints, s.Client)
 	}
-	b.Endpoints = strings.Join(endpoints, ",")
+	b.Endpoints, b.Page = strings.Join(endpoints, ","), "http://"+endpoints[0]+"/"
 	if b.Join != "" {
 		b.Endpoints = b.Volume
 	}
@@ -211,6 +213,7 @@ func bannerText(w io.Writer, b *devBanner) {
 		flag = fmt.Sprintf("  export HOLDFAST_ENDPOINTS=%s\n", b.Endpoints)
 	}
 	last := b.Servers[len(b.Servers)-1].Client
+	fmt.Fprintf(w, "\nLook at them in a browser: %s shows servers, locks and files as they change.\n", b.Page)
 	fmt.Fprintf(w, `
 Try in another terminal:
 %s  holdfast status

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
+	"github.com/holdfast-lock/holdfast/shared/frontend/page"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -59,6 +60,7 @@ type Handler struct {
 	opt     Options
 	mux     *http.ServeMux
 	pages   *origins.Policy
+	page    *page.Page
 	inner   http.Handler // mux, for requests with their caller
 	encoded encodedEvents
 }
@@ -68,7 +70,7 @@ func New(s *service.Service, opt Options) *Handler {
 	if opt.Transport == nil {
 		opt.Transport = newTransport(opt.Dial)
 	}
-	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), pages: origins.New(opt.Origins)}
+	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), pages: origins.New(opt.Origins), page: page.New()}
 	for route, f := range h.routes() {
 		h.handle(route, f)
 	}
@@ -110,9 +112,15 @@ func (h *Handler) meantForAnother(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one request. The page is for everybody: it holds no data, and whoever has a credential gives it there.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(clusterHeader, h.s.Cluster())
+	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && h.page.Has(r.URL.Path) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait)) // as for every answer
+		h.page.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("X-Content-Type-Options", "nosniff") // no answer may become a script of the page
 	answered, err := h.pages.HTTP(w, r)
 	if err != nil {
 		h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
@@ -175,7 +183,7 @@ func (h *Handler) routes() map[string]http.HandlerFunc {
 // own returns the handlers of the operations that take no JSON object, by name.
 func (h *Handler) own() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"append": h.append, "locks": h.listLocks, "lock": h.getLock, "watch": h.events, "history": h.history, "files": h.listFiles,
+		"append": h.append, "locks": h.listLocks, "lock": h.getLock, "why": h.whyLock, "watch": h.events, "history": h.history, "files": h.listFiles,
 		"file": h.readFile, "blame": h.blameFile, "status": h.status, "whoami": h.whoAmI, "keys": h.keys, "healthz": h.healthz, "readyz": h.readyz,
 	}
 }
@@ -193,7 +201,7 @@ func (h *Handler) handle(route string, f http.HandlerFunc) {
 // notFound answers what has no route.
 func (h *Handler) notFound(w http.ResponseWriter, r *http.Request) {
 	h.refuse(w, http.StatusNotFound, wire.Invalid(fmt.Sprintf(
-		"there is nothing at %q: POST /v1/acquire, /v1/release and so on, GET /v1/locks, /v1/files, /v1/watch, /v1/history or /v1/status", r.URL.Path)))
+		"there is nothing at %q: the page is at /, POST /v1/acquire, /v1/release and so on, GET /v1/locks, /v1/files, /v1/watch, /v1/history or /v1/status", r.URL.Path)))
 }
 
 // reply is an answer ready to be sent.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/why"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -111,14 +112,23 @@ func (h *Handler) getLock(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (h *Handler) status(w http.ResponseWriter, r *http.Request) {
-	q := &pb.StatusRequest{}
-	if err := parameters(r, map[string]func(string) error{"local": yes(&q.Local)}); err != nil {
+// whyLock answers why a lock is not available. Only the primary knows of its holder how long it was silent, so a replica passes the
+// request on, and answers with what it has where there is no primary.
+func (h *Handler) whyLock(w http.ResponseWriter, r *http.Request) {
+	if err := parameters(r, nil); err != nil {
 		h.refuse(w, 0, err)
 		return
 	}
-	x, err := h.s.Status(r.Context(), q)
-	h.sendRead(w, x, err, func() any { return wire.StatusBodyOf(x) })
+	lock, forwarded := r.PathValue("name"), r.Header.Get(forwardedHeader) != ""
+	b, err := why.Ask(r.Context(), h.s, lock, true)
+	if err == nil && b.Status == cluster.StatusSecondaryMode.String() && !forwarded {
+		if h.proxyToPrimary(w, r) {
+			return
+		}
+		b, err = why.Ask(r.Context(), h.s, lock, false)
+	}
+	status, _ := cluster.ParseStatus(b.Status)
+	h.sendRead(w, &pb.Answer{Status: pb.Status(status)}, err, func() any { return b })
 }
 
 // sendRead sends what was read. An error is a context that ended: a read changes nothing, so the

@@ -104,6 +104,9 @@ var table = [...]Operation{
 		Name: "lock", Method: "GetLock", Message: (*pb.GetLockRequest)(nil), Route: "GET /v1/locks/{name...}", Line: Line{"OWN", 1, 2},
 		Serve: serve((*service.Service).GetLock), Server: Any, Verb: access.Read, Repeat: Harmless,
 	},
+	{ // composed of lock and history, by a primary if one can be reached
+		Name: "why", Route: "GET /v1/why/{name...}", Server: Any, Verb: access.Read, Repeat: Harmless, Forwarded: true,
+	},
 	{
 		Name: "files", Method: "ListFiles", Message: (*pb.ListFilesRequest)(nil), Route: "GET /v1/files",
 		Serve: serve((*service.Service).ListFiles), Server: Any, Verb: access.Read, Repeat: Harmless,
