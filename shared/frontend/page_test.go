@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -127,6 +128,15 @@ func TestStatusOfEach(t *testing.T) {
 		if third := got.Servers[2]; third.Role != "unreachable" || third.PID != 0 {
 			t.Errorf("%s: a server that does not answer: %+v", path, third)
 		}
+	}
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, `{"status":"OK","cluster_id":"other","servers":[{"id":1,"role":"primary","pid":7}]}`)
+	}))
+	defer other.Close()
+	misled, _ := http.NewRequestWithContext(t.Context(), "GET", front(follower(strings.TrimPrefix(other.URL, "http://"))).url+"/v1/status?each=true", nil)
+	misled.Header.Set("Authorization", "Bearer root")
+	if got := statusFor(t, misled).Servers[0]; got.PID == 7 || got.Role == "primary" {
+		t.Errorf("a server of another cluster is taken for one of this: %+v", got)
 	}
 	passed := g.passed.Load()
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", replica.url+"/v1/status?each=true", nil)

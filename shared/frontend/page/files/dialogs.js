@@ -7,7 +7,12 @@ import { duration, visible } from "./dom.js";
 
 const at = (id) => document.getElementById(id);
 
+// openDialog shows a dialog. The view behind it may be drawn anew meanwhile: the focus goes back to what has the same data-key then.
 function openDialog(dialog) {
+  const from = document.activeElement, key = from?.dataset.key;
+  dialog.onclose = () => {
+    if (!from?.isConnected) (document.querySelector(`[data-key="${CSS.escape(key || "")}"]`) || at("view")).focus();
+  };
   for (const b of dialog.querySelectorAll("[data-close]")) b.onclick = () => dialog.close();
   dialog.showModal();
 }
@@ -75,8 +80,8 @@ export function askBreak({ lock, token, holder }, who, done) {
     said.textContent = "Asking the primary…";
     const grace = at("break-grace").value;
     try {
-      const a = await breakLock({ lock, token, actor: who?.identity || "somebody at the page", reason: at("break-reason").value, grace });
-      said.textContent = a.ask ? `The holder was asked to let go. The lock is broken in ${duration(a.ask.remaining || grace)}, unless it is released before.` : "The lock was broken.";
+      await breakLock({ lock, token, actor: who?.identity || "somebody at the page", reason: at("break-reason").value, grace });
+      said.textContent = grace === "0s" ? "The lock was broken." : `The holder was asked to let go. The lock is broken in ${duration(grace)}, unless it is released before.`;
       said.className = "good";
       button.hidden = true;
       at("break-close").textContent = "Close";

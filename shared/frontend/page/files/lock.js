@@ -71,7 +71,7 @@ function holder(l, h, silent, allowed, breaks) {
     allowed ? el("button.danger", { type: "button", "data-key": `break ${h.token}`, onclick: () => breaks({ lock: l.lock, token: h.token, holder: h }) }, "Break…") : null);
 }
 
-const ends = { held: "held now", released: "released", released_by_other: "released by another client", expired: "expired", broken: "broken", cleared: "cleared" };
+const ends = { held: "held", released: "released", released_by_other: "released by another client", expired: "expired", broken: "broken", cleared: "cleared" };
 
 // line is the history as a time line, newest first: each grant is a bar on the time from the oldest of them to now.
 function line(history) {
@@ -88,8 +88,8 @@ function line(history) {
     return el("li", {},
       el("div.track", { "aria-hidden": "true" }, bar),
       el("div.grant", {},
-        el("span", {}, el("b", {}, ends[g.why] || visible(g.why)), ` after ${span(to - from)}`, g.why === "broken" || g.reason ? ` by ${visible(g.actor || "somebody")}: ${visible(g.reason)}` : ""),
-        " ", person(g), " ",
+        el("span", {}, el("b", {}, Object.hasOwn(ends, g.why) ? ends[g.why] : visible(g.why)), g.why === "held" ? ` for ${span(to - from)}` : ` after ${span(to - from)}`, g.why === "broken" || g.reason ? ` by ${visible(g.actor || "somebody")}: ${visible(g.reason)}` : ""),
+        " · ", person(g), " · ",
         el("small", {}, `token ${g.token}, from ${when(g.since)}${g.why === "held" ? "" : ` to ${when(g.ended)}`}${g.file ? `, last wrote ${visible(g.file)}` : ""}`)));
   }));
 }

@@ -27,7 +27,7 @@ function say(text) {
 
 // told takes in what the connection of the view is like.
 function told(state, e) {
-  if (state === "answers") state = page.connection === "down" ? "live" : page.connection;
+  if (state === "answers") state = ["down", "connecting"].includes(page.connection) ? "live" : page.connection;
   const before = page.connection;
   page.connection = state;
   drawConnection(e);

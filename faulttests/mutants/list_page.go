@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// pageMutants break rules of the page to look at, and of what servers answer for it.
+var pageMutants = []Mutant{
+	{
+		Name: "page-without-policy", Also: "",
+		Rule: "the page is sent under its policy (package page)",
+		Edits: []Edit{{"shared/frontend/page/page.go",
+			"	x.Set(\"Content-Security-Policy\", Policy)\n", ""}},
+		By:   unit("shared/frontend/page", "^TestFilesAndTheirHeaders$"),
+		Dies: `policy ""`,
+	},
+	{
+		Name: "page-runs-what-stands-in-it", Also: "",
+		Rule: "no text becomes a script of the page (package page, Policy)",
+		Edits: []Edit{{"shared/frontend/page/page.go",
+			"script-src 'self';", "script-src 'self' 'unsafe-inline';"}},
+		By:   unit("shared/frontend/page", "^TestPolicy$"),
+		Dies: `lets in what is not this server's`,
+	},
+	{
+		Name: "page-of-an-older-build", Also: "",
+		Rule: "a browser asks each time whether the page that it has is the server's (package page)",
+		Edits: []Edit{{"shared/frontend/page/page.go",
+			`x.Set("Cache-Control", "no-cache")`, `x.Set("Cache-Control", "max-age=3600")`}},
+		By:   unit("shared/frontend/page", "^TestFilesAndTheirHeaders$"),
+		Dies: `Cache-Control is "max-age=3600"`,
+	},
+	{
+		Name: "page-without-a-tag", Also: "",
+		Rule: "the tag of the page is that of what was built in (package page)",
+		Edits: []Edit{{"shared/frontend/page/page.go",
+			"	x.Set(\"Etag\", p.tag)\n", ""}},
+		By:   unit("shared/frontend/page", "^TestOnlyTheOwnBuildIsKept$"),
+		Dies: `the tag is ""`,
+	},
+	{
+		Name: "page-for-the-known-only", Also: "",
+		Rule: "the page is served without a credential, which is given there (httpapi)",
+		Edits: []Edit{{"shared/frontend/httpapi/httpapi.go",
+			"&& h.page.Has(r.URL.Path) {", "&& h.page.Has(r.URL.Path) && r.Header.Get(\"Authorization\") != \"\" {"}},
+		By:   unit("shared/frontend", "^TestPageIsForEverybodyAndDataIsNot$"),
+		Dies: `/ as "": 401`,
+	},
+	{
+		Name: "why-for-everybody", Also: "",
+		Rule: "why is answered to who may read the lock (httpapi, whyLock)",
+		Edits: []Edit{{"shared/frontend/httpapi/read.go",
+			"why.Ask(r.Context(), h.s, lock, true)", "why.Ask(serving.WithCaller(r.Context(), &access.Caller{Operator: true}), h.s, lock, true)"},
+			{"shared/frontend/httpapi/read.go",
+				"	\"github.com/holdfast-lock/holdfast/shared/cluster\"\n", "	\"github.com/holdfast-lock/holdfast/shared/access\"\n	\"github.com/holdfast-lock/holdfast/shared/cluster\"\n	\"github.com/holdfast-lock/holdfast/shared/serving\"\n"}},
+		By:   unit("shared/frontend", "^TestPageIsForEverybodyAndDataIsNot$"),
+		Dies: `/v1/why/l as "bob": 200, want 403`,
+	},
+	{
+		Name: "why-of-a-replica", Also: "",
+		Rule: "a replica has the primary say why a lock is not available (httpapi, whyLock)",
+		Edits: []Edit{{"shared/frontend/httpapi/read.go",
+			"b.Status == cluster.StatusSecondaryMode.String() && !forwarded {", "b.Status == cluster.StatusSecondaryMode.String() && forwarded {"}},
+		By:   unit("shared/frontend", "^TestWhyComesFromThePrimary$"),
+		Dies: `SECONDARY_MODE`,
+	},
+	{
+		Name: "answers-taken-for-scripts", Also: "",
+		Rule: "no answer becomes a script of the page (httpapi)",
+		Edits: []Edit{{"shared/frontend/httpapi/httpapi.go",
+			"	w.Header().Set(\"X-Content-Type-Options\", \"nosniff\") // no answer may become a script of the page\n", ""}},
+		By:   unit("shared/frontend", "^TestPageIsForEverybodyAndDataIsNot$"),
+		Dies: `/v1/locks/l as "root": 200, want 200`,
+	},
+	{
+		Name: "others-asked-for-strangers", Also: "",
+		Rule: "a server asks no other one for who may read nothing (httpapi, status)",
+		Edits: []Edit{{"shared/frontend/httpapi/status.go",
+			"h.s.Stranger(serving.CallerOf(r.Context())) == nil {", "(serving.CallerOf(r.Context()) == nil || h.s.Self() != 0) {"}},
+		By:   unit("shared/frontend", "^TestStatusOfEach$"),
+		Dies: `a stranger had others asked`,
+	},
+	{
+		Name: "each-of-another-cluster", Also: "",
+		Rule: "what a server of another cluster says of itself is not told of one of this (httpapi, askOne)",
+		Edits: []Edit{{"shared/frontend/httpapi/status.go",
+			"err != nil || b.ClusterID != h.s.Cluster() {", "err != nil {"}},
+		By:   unit("shared/frontend", "^TestStatusOfEach$"),
+		Dies: `a server of another cluster is taken`,
+	},
+	{
+		Name: "advice-for-shells-unquoted", Also: "",
+		Rule: "a name in advice is one word for a shell (package why, word)",
+		Edits: []Edit{{"shared/why/why.go",
+			"	if !strings.ContainsFunc(name, special) {", "	if !strings.ContainsFunc(name, special) || name != \"\" {"}},
+		By:   unit("shared/why", "^TestAdvice$"),
+		Dies: `named for shells`,
+	},
+}
