@@ -42,7 +42,7 @@ var pageMutants = []Mutant{
 		Edits: []Edit{{"shared/frontend/httpapi/httpapi.go",
 			"&& h.page.Has(r.URL.Path) {", "&& h.page.Has(r.URL.Path) && r.Header.Get(\"Authorization\") != \"\" {"}},
 		By:   unit("shared/frontend", "^TestPageIsForEverybodyAndDataIsNot$"),
-		Dies: `/ as "": 401`,
+		Dies: `/page/main.js as "": 401`,
 	},
 	{
 		Name: "why-for-everybody", Also: "",
@@ -74,7 +74,7 @@ var pageMutants = []Mutant{
 		Name: "others-asked-for-strangers", Also: "",
 		Rule: "a server asks no other one for who may read nothing (httpapi, status)",
 		Edits: []Edit{{"shared/frontend/httpapi/status.go",
-			"h.s.Stranger(serving.CallerOf(r.Context())) == nil {", "(serving.CallerOf(r.Context()) == nil || h.s.Self() != 0) {"}},
+			"h.s.Stranger(serving.CallerOf(r.Context())) == nil {", "(h.s.Stranger(serving.CallerOf(r.Context())) == nil || h.s.Self() != 0) {"}},
 		By:   unit("shared/frontend", "^TestStatusOfEach$"),
 		Dies: `a stranger had others asked`,
 	},
