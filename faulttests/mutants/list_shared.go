@@ -236,9 +236,9 @@ var sharedMutants = []Mutant{
 		Name: "why-names-the-first-to-end",
 		Rule: "who wants a shared lock alone waits for the last of its holders (holdfast why)",
 		Edits: []Edit{
-			{"cmd/holdfast/cli/why.go", `left > stuck.GetRemainingMs()`, `left < stuck.GetRemainingMs()`},
+			{"shared/why/why.go", `left > stuck.GetRemainingMs()`, `left < stuck.GetRemainingMs()`},
 		},
-		By:   unit("cmd/holdfast/cli", "TestWhyAdvice"),
+		By:   unit("shared/why", "TestAdvice"),
 		Dies: `the youngest sharer is unheard: .* that of token 8, the last to end.*want .* that of token 9, the last to end`,
 	},
 	{

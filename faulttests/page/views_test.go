@@ -116,6 +116,14 @@ func views(t *testing.T, c *clientlib.Client, url, name string) {
 	v.until("a line of four grants", `document.querySelectorAll("ol.line li").length === 4`)
 	v.until("the bars of the line to have a place", `[...document.querySelectorAll("ol.line .bar")].every((b) => b.getBoundingClientRect().width >= 1)`)
 	v.shot("lock")
+	// What is new does not take from its visitor what he reads or selects.
+	heard := `[...document.querySelectorAll("dt")].find((e) => e.innerText === "Held for").nextSibling.innerText`
+	was := eval[string](v, heard)
+	eval[bool](v, `getSelection().selectAllChildren(document.querySelector("pre.said")), document.querySelector("pre.said").mark = true`)
+	v.until("the view to be new", fmt.Sprintf("%s !== %s", heard, quoted(was)))
+	if !eval[bool](v, `document.querySelector("pre.said").mark === true && getSelection().toString().includes("volume 3 of 8")`) {
+		t.Error("the selection is lost where nothing changed")
+	}
 	v.goes("#/lock/" + "index%2Freaders")
 	v.until("two holders", `document.querySelectorAll(".holder").length === 2`)
 	v.goes("#/files")

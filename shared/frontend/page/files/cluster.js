@@ -42,7 +42,7 @@ export function drawCluster(b) {
   }[health];
   return [
     el("section", { "aria-labelledby": "cluster-title" },
-      el("h1", { id: "cluster-title", tabindex: "-1" }, "Cluster"),
+      el("h1", { id: "cluster-title" }, "Cluster"),
       el(`p.health.${health}`, { "data-health": health }, said),
       troubles.length > 0 ? el("ul.troubles", {}, troubles.map((t) => el("li", {}, visible(t)))) : null,
       facts([["Cluster", el("code", {}, visible(b.cluster_id))], ["Term", String(b.epoch)], ["Position in the log", b.lsn ? String(b.lsn) : "–"]]),

@@ -10,7 +10,7 @@ export function el(what, attributes = {}, ...children) {
   const e = document.createElement(tag);
   e.classList.add(...classes);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+    if (typeof value === "function") e[name] = value;
     else if (value !== null && value !== false) e.setAttribute(name, value === true ? "" : value);
   }
   e.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== ""));
@@ -28,17 +28,36 @@ export const lines = (text) => String(text).split("\n").map(visible).join("\n");
 // name shows the name of a lock or a file, or another text of strangers, apart from the text around it.
 export const name = (text) => el("bdi.name", {}, visible(text));
 
-// show puts children into a container, unless nothing has changed or somebody selects text there. The focus stays on what has the
-// same data-key.
+// show has a container show children. What is there already and did not change stays as it is, with its focus, its scrolled place and what is
+// selected in it. The focus of what goes away moves to what has the same data-key.
 export function show(container, made) {
-  const selected = getSelection();
-  if (selected && !selected.isCollapsed && container.contains(selected.anchorNode)) return;
   const next = container.cloneNode(false);
   next.append(...[made].flat(Infinity).filter((c) => c !== null && c !== ""));
-  if (next.isEqualNode(container)) return;
   const key = container.contains(document.activeElement) ? document.activeElement.dataset.key : "";
-  container.replaceChildren(...next.childNodes);
-  if (key) container.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+  patch(container, next);
+  if (key && document.activeElement?.dataset.key !== key) container.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+}
+
+// patch makes a node what another one is, or puts that in its place.
+function patch(old, next) {
+  if (old.nodeName !== next.nodeName || old.dataset?.key !== next.dataset?.key) {
+    old.replaceWith(next);
+    return;
+  }
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== next.data) old.data = next.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of next.attributes) {
+    if (old.getAttribute(name) === value) continue;
+    if (name === "style") old.style.cssText = next.style.cssText; // the policy takes no style as text
+    else old.setAttribute(name, value);
+  }
+  old.onclick = next.onclick;
+  const [before, after] = [[...old.childNodes], [...next.childNodes]];
+  after.forEach((n, i) => i < before.length ? patch(before[i], n) : old.append(n));
+  before.slice(after.length).forEach((n) => n.remove());
 }
 
 const units = { h: 3600000, m: 60000, s: 1000, ms: 1 };

@@ -23,7 +23,7 @@ export const drawLock = (lock, breaks) => ({ why, history, may }) => {
   return [
     el("section", { "aria-labelledby": "lock-title" },
       el("p.path", {}, el("a", { href: "#/locks", "data-key": "back" }, "Locks")),
-      el("h1", { id: "lock-title", tabindex: "-1" }, name(lock)),
+      el("h1", { id: "lock-title" }, name(lock)),
       el("p", {}, el(`span.state.${held ? "held" : "free"}`, { "data-state": held ? "held" : "free" }, held ? (l.mode === "shared" ? `shared by ${Math.max(l.holders, 1)}` : "held") : "free"),
         l.queue_length ? ` ${count(l.queue_length, "request")} waiting` : " nobody waits"),
       el("p.why", {}, el("b", {}, "Why: "), advice(why.advice)),

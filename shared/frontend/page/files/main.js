@@ -17,6 +17,7 @@ const page = {
   who: null, // for whom the server takes the visitor
   status: null, // the newest one
   connection: "connecting",
+  steady: "live", // what it was before the server did not answer
   view: null, // what is shown, see live
 };
 
@@ -27,7 +28,8 @@ function say(text) {
 
 // told takes in what the connection of the view is like.
 function told(state, e) {
-  if (state === "answers") state = ["down", "connecting"].includes(page.connection) ? "live" : page.connection;
+  if (state === "answers") state = ["down", "connecting"].includes(page.connection) ? page.steady : page.connection;
+  if (state === "live" || state === "refused") page.steady = state;
   const before = page.connection;
   page.connection = state;
   drawConnection(e);
@@ -121,7 +123,7 @@ function showList(into, title, thing, path, prefix, draw, follow) {
     }, 200);
   });
   into.replaceChildren(
-    el("h1", { tabindex: "-1" }, title),
+    el("h1", {}, title),
     el("form.search", { role: "search", onsubmit: (e) => e.preventDefault() }, el("label", { for: "prefix" }, `${title} whose names begin with`), field),
     list);
   start();
@@ -181,6 +183,6 @@ at("skip").addEventListener("click", (e) => {
 });
 addEventListener("hashchange", () => route(true));
 setInterval(tick, 1000);
-await identify();
 route(false);
+identify();
 poll();
