@@ -79,6 +79,14 @@ var pageMutants = []Mutant{
 		Dies: `a stranger had others asked`,
 	},
 	{
+		Name: "each-without-bound", Also: "",
+		Rule: "for few callers at a time a server asks the others how they are (httpapi, askEach)",
+		Edits: []Edit{{"shared/frontend/httpapi/status.go",
+			"	default:\n		return\n	}\n	ctx, cancel", "	default:\n	}\n	ctx, cancel"}},
+		By:   unit("shared/frontend", "^TestStatusOfEachIsBounded$"),
+		Dies: `34 questions under way`,
+	},
+	{
 		Name: "each-of-another-cluster", Also: "",
 		Rule: "what a server of another cluster says of itself is not told of one of this (httpapi, askOne)",
 		Edits: []Edit{{"shared/frontend/httpapi/status.go",

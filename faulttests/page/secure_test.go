@@ -13,18 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 )
 
-// TestCredential shows the page of a cluster with access rules to a stranger, to a service with a key, and to an operator with a ticket: over
-// TLS, and each sees what the rules let it see. The credential stays in the tab.
-func TestCredential(t *testing.T) {
-	c := start(t)
-	run := func(args ...string) string {
-		t.Helper()
-		out, err := c.Run(append(args, "--volume", c.Dir())...)
-		if err != nil {
-			t.Fatalf("holdfast %v: %v: %s", args, err, out)
-		}
-		return strings.TrimSpace(strings.SplitN(out, "\n", 2)[0])
-	}
+// secured gives a cluster with two locks access rules, and returns a key of service:ci and a ticket of an operator.
+func secured(t *testing.T, c *cluster.Cluster) (key, ticket string) {
+	t.Helper()
 	operator, err := auth.OperatorTicket(c.Dir(), time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -37,10 +28,35 @@ func TestCredential(t *testing.T) {
 	for _, lock := range []string{"service/ci/build", "home/alice/secret"} {
 		acquire(t, root, lock, clientlib.AcquireOptions{TTL: 5 * time.Minute, Metadata: "says " + lock})
 	}
-	run("access", "set", "--policy", "strict")
-	key := run("key", "create", "ci")
-	url := "https://" + c.Server(2).Member.Client + "/"
-	v := open(t, desk(), url+"#/locks")
+	operate(t, c, "access", "set", "--policy", "strict")
+	return operate(t, c, "key", "create", "ci"), operator.Text
+}
+
+// operate runs a command on the volume, and returns the first line of what it says.
+func operate(t *testing.T, c *cluster.Cluster, args ...string) string {
+	t.Helper()
+	out, err := c.Run(append(args, "--volume", c.Dir())...)
+	if err != nil {
+		t.Fatalf("holdfast %v: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(strings.SplitN(out, "\n", 2)[0])
+}
+
+// gives pastes a credential.
+func (x *tab) gives(credential string) {
+	x.t.Helper()
+	x.clicks("#who")
+	x.until("the dialog", `document.getElementById("credential").open`)
+	x.types("#credential-text", credential)
+	x.clicks("#credential button[type=submit]")
+}
+
+// TestCredential shows the page of a cluster with access rules to a stranger, to a service with a key, and to an operator with a ticket: over
+// TLS, and each sees what the rules let it see. The credential stays in the tab.
+func TestCredential(t *testing.T) {
+	c := start(t)
+	key, ticket := secured(t, c)
+	v := open(t, desk(), "https://"+c.Server(2).Member.Client+"/#/locks")
 	v.until("the stranger to be refused", `document.querySelector("[data-refused=UNAUTHENTICATED]")`)
 	v.shot("stranger")
 	v.goes("#/")
@@ -48,17 +64,10 @@ func TestCredential(t *testing.T) {
 	if text := eval[string](v, "document.body.innerText"); strings.Contains(text, "secret") || strings.Contains(text, "ext4") {
 		t.Errorf("a stranger is told: %s", text)
 	}
-	give := func(credential string) {
-		t.Helper()
-		v.clicks("#who")
-		v.until("the dialog", `document.getElementById("credential").open`)
-		v.types("#credential-text", credential)
-		v.clicks("#credential button[type=submit]")
-	}
-	give("hfk_ci_wrong")
+	v.gives("hfk_ci_wrong")
 	v.until("the wrong key to be refused", `document.getElementById("credential-said").textContent.length > 10`)
 	v.clicks("#credential [data-close].quiet")
-	give(key)
+	v.gives(key)
 	v.until("the service to be known", `document.getElementById("who").textContent === "service:ci"`)
 	v.goes("#/locks")
 	v.shows("service/ci/build")
@@ -86,9 +95,9 @@ func TestCredential(t *testing.T) {
 	if got := eval[string](v, `sessionStorage.getItem("holdfast.credential")`); got != key {
 		t.Errorf("the tab keeps %q", got)
 	}
-	run("key", "revoke", "ci")
+	operate(t, c, "key", "revoke", "ci")
 	v.until("the revoked key to be refused", `document.querySelector("[data-refused=UNAUTHENTICATED]")`)
-	give(operator.Text)
+	v.gives(ticket)
 	v.goes("#/locks")
 	v.shows("home/alice/secret")
 	v.clicks("#who")

@@ -188,23 +188,16 @@ func eval[T any](x *tab, script string) T {
 // until waits until an expression is true.
 func (x *tab) until(what, script string) {
 	x.t.Helper()
-	x.within(cluster.Patience, what, script)
+	if !x.becomes(cluster.Patience, script) {
+		x.shot("failure")
+		x.t.Fatalf("waited for %s: %s\nthe page shows: %s", what, script, eval[string](x, "document.body.innerText"))
+	}
 }
 
-func (x *tab) within(limit time.Duration, what, script string) {
+// becomes waits until an expression is true, and reports whether it was in time.
+func (x *tab) becomes(limit time.Duration, script string) bool {
 	x.t.Helper()
-	over := time.Now().Add(limit)
-	for !eval[bool](x, "Boolean("+script+")") {
-		if time.Now().After(over) {
-			x.shot("failure")
-			x.t.Fatalf("waited %v for %s: %s\nthe page shows: %s", limit, what, script, eval[string](x, "document.body.innerText"))
-		}
-		select {
-		case <-x.ctx.Done():
-			x.t.Fatal(x.ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	return cluster.Poll(x.t.Context(), limit, func() bool { return eval[bool](x, "Boolean("+script+")") })
 }
 
 // shows waits until the view has a text.

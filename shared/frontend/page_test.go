@@ -4,11 +4,14 @@ package frontend_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -142,6 +145,52 @@ func TestStatusOfEach(t *testing.T) {
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", replica.url+"/v1/status?each=true", nil)
 	if got := statusFor(t, r); got.Servers[0].Role != "unreachable" || g.passed.Load() != passed {
 		t.Errorf("a stranger had others asked: %+v", got.Servers[0])
+	}
+}
+
+// silent answers nothing until it is closed, and counts what it was asked.
+type silent struct {
+	closed chan struct{}
+	asked  atomic.Int64
+}
+
+func (s *silent) RoundTrip(*http.Request) (*http.Response, error) {
+	s.asked.Add(1)
+	<-s.closed
+	return nil, errors.New("closed")
+}
+
+// One question becomes several, so few may ask at a time: the next ones are answered with what the server knows.
+func TestStatusOfEachIsBounded(t *testing.T) {
+	const callers, others = 16, 2
+	x := &silent{closed: make(chan struct{})}
+	s := serveHTTPWith(t, startPrimary(t), httpapi.Options{Log: zerolog.Nop(), Transport: x})
+	ask := func() {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", s.url+"/v1/status?each=true", nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if b := statusFor(t, r); b.Status != "OK" {
+			t.Errorf("%+v", b)
+		}
+	}
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(ask)
+	}
+	eventually(t, "all to be asked", func() bool { return x.asked.Load() == callers*others })
+	var next atomic.Bool
+	all.Go(func() { ask(); next.Store(true) })
+	eventually(t, "the next one to be answered, or others to be asked", func() bool { return next.Load() || x.asked.Load() == (callers+1)*others })
+	if n := x.asked.Load(); n != callers*others {
+		t.Errorf("%d questions under way", n)
+	}
+	close(x.closed)
+	all.Wait()
+	ask()
+	if n := x.asked.Load(); n != (callers+1)*others {
+		t.Errorf("%d questions in all: none is asked any more", n)
 	}
 }
 

@@ -63,6 +63,7 @@ type Handler struct {
 	page    *page.Page
 	inner   http.Handler // mux, for requests with their caller
 	encoded encodedEvents
+	asking  chan struct{} // has an element for each caller for whom the other servers are asked
 }
 
 // New returns a front end over s. Its routes are in docs/http.md.
@@ -70,7 +71,7 @@ func New(s *service.Service, opt Options) *Handler {
 	if opt.Transport == nil {
 		opt.Transport = newTransport(opt.Dial)
 	}
-	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), pages: origins.New(opt.Origins), page: page.New()}
+	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), pages: origins.New(opt.Origins), page: page.New(), asking: make(chan struct{}, eachAtOnce)}
 	for route, f := range h.routes() {
 		h.handle(route, f)
 	}

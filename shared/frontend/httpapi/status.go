@@ -22,6 +22,8 @@ const (
 	eachWait = time.Second
 	// maxEach bounds what it says, in bytes.
 	maxEach = 1 << 20
+	// eachAtOnce is how many callers have the others asked at a time: one question becomes several.
+	eachAtOnce = 16
 )
 
 // status answers GET /v1/status. A server does not know what others see of the volume: with each, it asks them.
@@ -43,8 +45,14 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) {
 }
 
 // askEach replaces what this server knows of the others by what they say of themselves, but for how this one sees them. One that does not answer
-// in time stays as it is.
+// in time stays as it is, and all do where many have them asked already.
 func (h *Handler) askEach(ctx context.Context, b *wire.StatusBody) {
+	select {
+	case h.asking <- struct{}{}:
+		defer func() { <-h.asking }()
+	default:
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, eachWait)
 	defer cancel()
 	type told struct {

@@ -83,8 +83,7 @@ export function watch(query, after, { changed, state }) {
         const q = { ...query, bookmark: "5s" };
         if (at) q.after = at;
         await follow(address("/v1/watch", q), stopped.signal, (id, events) => {
-          if (id) at = id;
-          failed = 0;
+          if (id) [at, failed] = [id, 0];
           state("live");
           if (events.length > 0) changed(events);
         });
@@ -117,15 +116,14 @@ const newest = 50; // of the events that come at once; they only say that the st
 async function follow(path, signal, heard) {
   const silent = new AbortController();
   let timer = setTimeout(() => silent.abort(), silence);
-  const r = await fetch(path, options(AbortSignal.any([signal, silent.signal]), { headers: { Accept: "text/event-stream" } }));
-  if (!r.ok) {
-    const body = parse(await r.text());
-    throw new Refusal(r.status, body.status, body.message);
-  }
-  const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
   try {
-    for (;;) {
+    const r = await fetch(path, options(AbortSignal.any([signal, silent.signal]), { headers: { Accept: "text/event-stream" } }));
+    if (!r.ok) {
+      const body = parse(await r.text());
+      throw new Refusal(r.status, body.status, body.message);
+    }
+    const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = ""; ;) {
       const { value, done } = await reader.read();
       if (done) return;
       clearTimeout(timer);

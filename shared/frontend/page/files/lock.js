@@ -35,7 +35,7 @@ export const drawLock = (lock, breaks) => ({ why, history, may }) => {
     l.waiters.length > 0 ? el("section", { "aria-labelledby": "waiters-title" },
       el("h2", { id: "waiters-title" }, "Waiting"),
       el("ol.waiters", {}, l.waiters.map((w) => el("li", {}, person(w), " for ", age(w.since), w.mode === "shared" ? ", to share it" : "", said(w.metadata)))),
-      l.queue_length > l.waiters.length ? el("p.hint", {}, `and ${count(l.queue_length - l.waiters.length, "more")}`) : null) : null,
+      l.queue_length > l.waiters.length ? el("p.hint", {}, `and ${l.queue_length - l.waiters.length} more`) : null) : null,
     l.files.length > 0 ? el("section", { "aria-labelledby": "files-title" },
       el("h2", { id: "files-title" }, "Files"),
       el("ul.plain", {}, l.files.map((f) => el("li", {}, name(f.file), `, ${bytes(f.end)}, `, fileState(f))))) : null,

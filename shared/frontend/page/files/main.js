@@ -110,6 +110,7 @@ function showList(into, title, thing, path, prefix, draw, follow) {
     else if (to === "back") state.after.pop();
     else state.after.push(next);
     start();
+    into.scrollIntoView();
     say(`Page ${state.after.length + 1} of ${word}`);
   };
   let typed = 0;
