@@ -3,7 +3,7 @@
 // A view that stays as new as its server: it is read again when an event says so, and now and then.
 
 import { Refusal, watch } from "./api.js";
-import { el, show } from "./dom.js";
+import { el, show, visible } from "./dom.js";
 
 const gap = 400; // ms between two readings, however many events come
 
@@ -96,5 +96,5 @@ export function refused(e) {
     ? el("button", { type: "button", "data-key": "credential", onclick: () => document.getElementById("who").click() }, "Give a key or a ticket")
     : null;
   const what = { 401: "The server wants a credential that may see this.", 403: "The access rules do not let you see this.", 503: "The cluster cannot answer this now; the page tries again." }[e.code] || "The server refused this.";
-  return el("section.note.bad", { "data-refused": e.status }, el("h2", {}, what), el("p", {}, e.message), missing);
+  return el("section.note.bad", { "data-refused": e.status }, el("h2", {}, what), el("p", {}, visible(e.message)), missing);
 }

@@ -5,7 +5,7 @@
 import { get, Refusal } from "./api.js";
 import { address, drawCluster, status } from "./cluster.js";
 import { askBreak, askCredential } from "./dialogs.js";
-import { el, tick, visible } from "./dom.js";
+import { el, show, tick, visible } from "./dom.js";
 import { drawFiles, drawLocks, read } from "./lists.js";
 import { live } from "./live.js";
 import { drawLock, readLock } from "./lock.js";
@@ -18,6 +18,8 @@ const page = {
   status: null, // the newest one
   connection: "connecting",
   steady: "live", // what it was before the server did not answer
+  refusal: "", // why there are no events, if there are none
+  shown: "", // the name of the view
   view: null, // what is shown, see live
 };
 
@@ -32,27 +34,28 @@ function told(state, e) {
   if (state === "live" || state === "refused") page.steady = state;
   const before = page.connection;
   page.connection = state;
-  drawConnection(e);
+  if (state === "refused") page.refusal = e?.message ?? page.refusal;
+  drawConnection();
   if (state !== before && (state === "down" || before === "down")) say(at("connection-text").textContent);
 }
 
-function drawConnection(e) {
+function drawConnection() {
   const here = page.status ? `server ${page.status.server_id}` : "this server";
   const text = {
     connecting: "Connecting",
     live: `Live at ${here}`,
     again: `Connecting again to ${here}`,
-    refused: `Read every few seconds from ${here}: its events are not for you${e ? ` (${visible(e.message)})` : ""}`,
+    refused: `Read every few seconds from ${here}: its events are not for you (${visible(page.refusal)})`,
     down: `${here[0].toUpperCase()}${here.slice(1)} does not answer. The page tries again`,
   }[page.connection];
   const others = page.connection !== "down" ? [] : (page.status?.servers || [])
     .filter((s) => s.id !== page.status.server_id && address(s))
     .map((s) => el("a", { href: address(s) + location.hash, rel: "noreferrer" }, `server ${s.id}`));
   at("connection").dataset.state = page.connection;
-  at("connection-text").replaceChildren(text, ...others.flatMap((a, i) => [i === 0 ? "; or look at " : " or ", a]));
+  show(at("connection-text"), [text, others.map((a, i) => [i === 0 ? "; or look at " : " or ", a])]);
 }
 
-// follow reads the status now and then, whatever the view: it shows a failover, and whether the server lives.
+// newStatus takes in a status, and tells of a failover.
 function newStatus(b) {
   const before = page.status;
   page.status = b;
@@ -65,6 +68,7 @@ function newStatus(b) {
 
 const statusEvery = 2000;
 
+// poll reads the status now and then where the view does not: it shows a failover, and whether the server lives.
 async function poll() {
   if (!document.hidden && page.shown !== "cluster") {
     try {
@@ -96,7 +100,7 @@ function showCluster(into) {
 }
 
 // showList shows a list with a field for the beginning of names.
-function showList(into, title, thing, path, prefix, draw, follow) {
+function showList(into, title, path, prefix, draw, follow) {
   const state = { prefix, after: [] };
   const list = el("div", {});
   const field = el("input", { type: "search", id: "prefix", value: prefix, autocomplete: "off", autocapitalize: "off", spellcheck: "false", maxlength: "512" });
@@ -117,6 +121,7 @@ function showList(into, title, thing, path, prefix, draw, follow) {
   field.addEventListener("input", () => {
     clearTimeout(typed);
     typed = setTimeout(() => {
+      if (!list.isConnected) return; // another view is shown by now
       state.prefix = field.value;
       state.after = [];
       history.replaceState(null, "", `#/${word}${field.value ? "/" + encodeURIComponent(field.value) : ""}`);
@@ -130,10 +135,10 @@ function showList(into, title, thing, path, prefix, draw, follow) {
   start();
 }
 
-const showLocks = (into, prefix) => showList(into, "Locks", "lock", "/v1/locks", prefix, drawLocks,
+const showLocks = (into, prefix) => showList(into, "Locks", "/v1/locks", prefix, drawLocks,
   (state) => (b) => ({ query: { prefix: state.prefix }, after: String(b.lsn) }));
 
-const showFiles = (into, prefix) => showList(into, "Files", "file", "/v1/files", prefix, drawFiles, () => () => null);
+const showFiles = (into, prefix) => showList(into, "Files", "/v1/files", prefix, drawFiles, () => () => null);
 
 function showLock(into, lock) {
   let holds = null;
