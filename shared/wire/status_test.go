@@ -43,7 +43,7 @@ func TestStatusTableIsComplete(t *testing.T) {
 		unavailable := s == cluster.StatusSecondaryMode || s == cluster.StatusServerFencing ||
 			s == cluster.StatusNoQuorum || s == cluster.StatusStorageUnavailable
 		stranger := s == cluster.StatusUnauthenticated // a gRPC error, as users of gRPC expect
-		limited := s == cluster.StatusLimited // as well
+		limited := s == cluster.StatusLimited          // as well
 		if code := wire.GRPCCode(s); (code == codes.Unavailable) != unavailable || (code == codes.Unauthenticated) != stranger || (code == codes.ResourceExhausted) != limited || (code == codes.OK) == (unavailable || stranger || limited) {
 			t.Errorf("%v has gRPC code %v", s, code)
 		}
