@@ -181,7 +181,8 @@ type doors struct {
 }
 
 func newDoors(t *testing.T) *doors {
-	d := &doors{t: t, g: newCredentials(t), b: startPrimary(t)}
+	d := &doors{t: t, g: newCredentials(t)}
+	d.b = startPrimaryUnder(t, d.g.Rules)
 	d.s = service.New(d.b, service.Options{Authenticator: d.g})
 	d.c = dialService(t, d.s)
 	h := httpapi.New(d.s, httpapi.Options{Log: zerolog.Nop()})
