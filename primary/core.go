@@ -573,6 +573,7 @@ func (c *core) view() serving.View {
 	return serving.View{
 		Table:     c.table,
 		At:        c.cur.End(),
+		Quotas:    c.checkQuotas,
 		Remaining: c.leftOf,
 		Grace:     c.grace,
 		Heard: func(id cluster.ClientID) bool {

@@ -93,20 +93,23 @@ func (q *quotaCounts) knowsFile(file cluster.FileName) bool {
 	return q.counted || q.locks && file <= q.file
 }
 
+// countLock counts what there is of a lock.
+func (q *quotaCounts) countLock(t *locktable.Table, lock cluster.LockName) {
+	for g := range t.Grants(lock) {
+		q.addLock(lock, g.Identity, held{locks: 1})
+	}
+	for w := range t.Waiters(lock) {
+		q.addLock(lock, w.Identity, held{waiters: 1})
+	}
+}
+
 // countSome counts the next of what is in the table, about n of them.
 func (q *quotaCounts) countSome(t *locktable.Table, n int) {
 	if !q.locks {
 		for l := range t.Locks("", q.lock) {
 			q.lock = l.Name
-			for g := range t.Grants(l.Name) {
-				q.addLock(l.Name, g.Identity, held{locks: 1})
-				n--
-			}
-			for w := range t.Waiters(l.Name) {
-				q.addLock(l.Name, w.Identity, held{waiters: 1})
-				n--
-			}
-			if n--; n <= 0 {
+			q.countLock(t, l.Name)
+			if n -= 1 + l.Holders + l.QueueLength; n <= 0 {
 				return
 			}
 		}
@@ -259,19 +262,23 @@ func (q *quotaCounts) refusesBytes(file cluster.FileName, bytes int64) string {
 	return ""
 }
 
-// drift returns how the counts differ from those of the table, "" if they do not. It is for tests.
-func (q *quotaCounts) drift(t *locktable.Table) string {
-	if !q.counted {
-		return "" // they are too low
+// check compares the counts with the table.
+func (q *quotaCounts) check(t *locktable.Table) error {
+	want := &quotaCounts{identities: q.identities, of: map[string]held{}, prefixes: q.prefixes, below: make([]below, len(q.prefixes))}
+	for l := range t.Locks("", "") {
+		if q.knowsLock(l.Name) {
+			want.countLock(t, l.Name)
+		}
 	}
-	want := &quotaCounts{rules: q.rules, identities: q.identities, of: map[string]held{}, prefixes: q.prefixes, below: make([]below, len(q.prefixes))}
-	for !want.counted {
-		want.countSome(t, 1<<30)
+	for name, f := range t.Files() {
+		if q.knowsFile(name) {
+			want.addFile(name, f.End)
+		}
 	}
 	if !maps.Equal(q.of, want.of) || !slices.Equal(q.below, want.below) {
-		return fmt.Sprintf("at LSN %d the counts of quotas are %v and %v, the table has %v and %v", t.LSN(), q.of, q.below, want.of, want.below)
+		return fmt.Errorf("at LSN %d the counts of quotas are %v and %v, those of the table %v and %v", t.LSN(), q.of, q.below, want.of, want.below)
 	}
-	return ""
+	return nil
 }
 
 // followRules has the core loop count what the rules in force limit.
@@ -285,6 +292,14 @@ func (c *core) followRules() {
 	if c.quotas != nil && !c.quotas.counted {
 		c.quotas.countSome(c.table, adoptStep)
 	}
+}
+
+// checkQuotas compares what is counted for quotas with the table.
+func (c *core) checkQuotas() error {
+	if c.quotas == nil {
+		return nil
+	}
+	return c.quotas.check(c.table)
 }
 
 // counting reports whether there is more to count for quotas.
