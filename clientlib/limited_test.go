@@ -36,6 +36,17 @@ func TestCallThatIsTooFastWaits(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		w.acquire("first", AcquireOptions{})
 		began := time.Now()
+		searches := 0
+		for _, s := range w.servers[1:] {
+			s.set(func() {
+				s.mu.refuse = func(op string) error {
+					if op == "status" {
+						searches++
+					}
+					return nil
+				}
+			})
+		}
 		left := w.limits("acquire", 50, time.Second)
 		w.acquire("l", AcquireOptions{})
 		if took := time.Since(began); left() != 0 || took < 50*time.Second || took > 52*time.Second {
@@ -45,6 +56,9 @@ func TestCallThatIsTooFastWaits(t *testing.T) {
 			if x.server != w.servers[0].addr {
 				t.Errorf("server %s was asked", x.server)
 			}
+		}
+		if searches > 0 {
+			t.Errorf("the others were asked for a primary %d times", searches)
 		}
 		w.limits("acquire", -1, time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)

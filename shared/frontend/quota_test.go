@@ -113,6 +113,9 @@ func TestRetryAfter(t *testing.T) {
 		!strings.Contains(b.Message, "user:alice is too fast: quotas of access version 2 allow 1 requests and 1 bytes of appends a second") {
 		t.Errorf("%d, %q: %+v", resp.StatusCode, resp.Header, b)
 	}
+	if got, _ := d.web("bob", ops.Named("lock")); got != cluster.StatusOK {
+		t.Errorf("another identity: %v", got)
+	}
 	if resp, b = post("/v1/locks/l", ""); resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("%d, %q: %+v", resp.StatusCode, resp.Header, b)
 	}
