@@ -12,11 +12,15 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// limits has the first server refuse an operation so often, with LIMITED and this pause.
-func (w *world) limits(op string, times int, after time.Duration) (left func() int) {
-	s := w.servers[0]
+// limits has the first server refuse an operation so often, with LIMITED and this pause. It returns how many refusals are left, and how
+// often the server was asked whether it is primary.
+func (w *world) limits(op string, times int, after time.Duration) (left, searches func() int) {
+	s, searched := w.servers[0], 0
 	s.set(func() {
 		s.mu.refuse = func(o string) error {
+			if o == "status" {
+				searched++
+			}
 			if o != op || times == 0 {
 				return nil
 			}
@@ -24,10 +28,13 @@ func (w *world) limits(op string, times int, after time.Duration) (left func() i
 			return (&wire.Error{Status: cluster.StatusLimited, Message: "too much", RetryAfter: after}).GRPCStatus().Err()
 		}
 	})
-	return func() (n int) {
-		s.set(func() { n = times })
-		return n
+	look := func(n *int) func() int {
+		return func() (now int) {
+			s.set(func() { now = *n })
+			return now
+		}
 	}
+	return look(&times), look(&searched)
 }
 
 // TestCallThatIsTooFastWaits: it asks the same server again when that says, for longer than its budget, and ends with its
@@ -36,18 +43,7 @@ func TestCallThatIsTooFastWaits(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		w.acquire("first", AcquireOptions{})
 		began := time.Now()
-		searches := 0
-		for _, s := range w.servers[1:] {
-			s.set(func() {
-				s.mu.refuse = func(op string) error {
-					if op == "status" {
-						searches++
-					}
-					return nil
-				}
-			})
-		}
-		left := w.limits("acquire", 50, time.Second)
+		left, searches := w.limits("acquire", 50, time.Second)
 		w.acquire("l", AcquireOptions{})
 		if took := time.Since(began); left() != 0 || took < 50*time.Second || took > 52*time.Second {
 			t.Errorf("%v, and %d refusals are left", took, left())
@@ -57,8 +53,8 @@ func TestCallThatIsTooFastWaits(t *testing.T) {
 				t.Errorf("server %s was asked", x.server)
 			}
 		}
-		if searches > 0 {
-			t.Errorf("the others were asked for a primary %d times", searches)
+		if n := searches(); n > 0 {
+			t.Errorf("servers were asked for a primary %d times", n)
 		}
 		w.limits("acquire", -1, time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
@@ -77,7 +73,7 @@ func TestCountThatIsFullIsAnError(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		w.acquire("first", AcquireOptions{})
 		began := time.Now()
-		left := w.limits("acquire", 5, 0)
+		left, _ := w.limits("acquire", 5, 0)
 		_, err := w.c.Acquire(t.Context(), "l", AcquireOptions{})
 		e, ok := errors.AsType[*CallError](err)
 		if !ok || !errors.Is(err, ErrLimited) || e.Unknown || e.Tries != 1 || left() != 4 || time.Since(began) > 100*time.Millisecond {

@@ -220,7 +220,7 @@ var quotaMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit("clientlib", "^TestCallThatIsTooFastWaits$"), Dies: `asked for a primary`,
+		By: unit("clientlib", "^TestCallThatIsTooFastWaits$"), Dies: `servers were asked for a primary`,
 	},
 	{
 		Name: "too-fast-is-no-primary",
