@@ -121,7 +121,7 @@ var quotaMutants = []Mutant{
 		Name: "release-is-limited",
 		Rule: "what ends something is never limited (package session, withinQuotas)",
 		Edits: []Edit{
-			{"shared/frontend/session/session.go", `	counts := func(o *serving.AsyncRequest) bool { return service.VerbOf(o.Request.Op) != access.Keep }`, `	counts := func(o *serving.AsyncRequest) bool { return service.VerbOf(o.Request.Op) != access.Open }`},
+			{"shared/frontend/session/session.go", `	counts := func(o *serving.AsyncRequest) bool { return service.Counts(o.Request.Op) }`, `	counts := func(o *serving.AsyncRequest) bool { return o.Request.Op != 0 }`},
 		},
 		By: unit("shared/frontend", "^TestMessageBeyondTheRate$"), Dies: `release `,
 	},
@@ -129,9 +129,9 @@ var quotaMutants = []Mutant{
 		Name: "keepers-pay",
 		Rule: "what keeps or ends something takes no part of a rate (package service, Execute)",
 		Edits: []Edit{
-			{"shared/frontend/service/service.go", `	if err == nil && VerbOf(q.Op) != access.Keep {`, `	if err == nil {`},
+			{"shared/frontend/service/service.go", `	if err == nil && Counts(q.Op) {`, `	if err == nil {`},
 		},
-		By: unit("shared/frontend", "^TestEveryDoorLimitsTheSame$"), Dies: `(release|cancel|open) by alice: LIMITED, want OK`,
+		By: unit("shared/frontend", "^TestEveryDoorLimitsTheSame$"), Dies: `(release|cancel|forget) by alice: LIMITED, want OK`,
 	},
 	{
 		Name: "whole-message-or-nothing",

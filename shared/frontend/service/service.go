@@ -106,7 +106,7 @@ func Identify(q *locktable.Request) bool {
 func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
 	allowed := s.permission(ctx)
 	err := allowed.Check(VerbOf(q.Op), string(q.Lock), string(q.File))
-	if err == nil && VerbOf(q.Op) != access.Keep {
+	if err == nil && Counts(q.Op) {
 		err = allowed.takeOne(len(q.Data))
 	}
 	if err != nil {

@@ -120,13 +120,13 @@ func (u *Usage) take(identity string, l *access.Limits, sizes []int, now time.Ti
 	}
 	return n, func(i int) time.Duration {
 		after, bytes := 0.0, 0
-		for _, size := range sizes[n : i+1] {
-			bytes += size
-		}
 		if l.Requests > 0 {
 			after = (float64(i-n+1) - missing) / float64(l.Requests)
 		}
 		if l.AppendBytes > 0 {
+			for _, size := range sizes[n : i+1] {
+				bytes += size
+			}
 			after = max(after, (float64(bytes)-missingBytes)/float64(l.AppendBytes))
 		}
 		return min(max(minWait, time.Duration(after*float64(time.Second))), maxWait)
@@ -180,6 +180,10 @@ func (p *Permission) Limits() *access.Limits {
 	}
 	return p.limits
 }
+
+// Counts reports whether a request to the lock table counts against the rate of its caller: what only keeps or ends something does
+// not. To open a client does, though everybody may who may do something.
+func Counts(op locktable.Op) bool { return VerbOf(op) != access.Keep || op == locktable.OpOpenClient }
 
 // LimitTo has the primary refuse a request if the caller has as much as it may.
 func (p *Permission) LimitTo(q *locktable.Request) {

@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -236,7 +235,7 @@ func (x *conn) withinQuotas(requests []*serving.AsyncRequest) []*serving.AsyncRe
 	if x.entered == nil {
 		x.enter() // another one may have ended
 	}
-	counts := func(o *serving.AsyncRequest) bool { return service.VerbOf(o.Request.Op) != access.Keep }
+	counts := func(o *serving.AsyncRequest) bool { return service.Counts(o.Request.Op) }
 	if x.entered == nil {
 		return slices.DeleteFunc(requests, func(o *serving.AsyncRequest) bool {
 			if counts(o) {
