@@ -619,6 +619,7 @@ func productDependsOnFew(t *testing.T, _ []*source) {
 		"github.com/cespare/xxhash/v2", "github.com/coder/websocket", "github.com/gofrs/flock", "github.com/golang-jwt/jwt/v5", "github.com/google/renameio/v2",
 		"github.com/pelletier/go-toml/v2",
 		"github.com/rs/zerolog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sync", "golang.org/x/sys",
+		"golang.org/x/time", // rates of quotas
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}
 	b, err := os.ReadFile("go.mod")

@@ -86,8 +86,7 @@ func judge(r retry.Response, err error) verdict {
 
 // do sends the same request until it is answered, the context ends or the budget
 // is used up. The error is a *CallError; a refusal is an answer.
-func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
-	var none R
+func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (none R, err error) {
 	r, first, tried := quick(ctx, c, k, send)
 	switch {
 	case tried != nil && first.Verdict.Final() && first.Err != nil:
@@ -100,8 +99,7 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 	for last := errNoPrimary; ; {
 		began := time.Now()
 		v := verdict{Attempt: retry.Attempt{Verdict: retry.Unsent, Err: last}}
-		takeover, answered := false, false
-		to := tried
+		to, takeover, answered := tried, false, false
 		if tried != nil {
 			v, tried = first, nil
 			refused.Enough(v.Err, began) // its time is counted from here
@@ -126,18 +124,20 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 			}
 		}
 		said.note(v.Err)
-		if ctx.Err() != nil {
+		if last = v.Err; ctx.Err() != nil {
 			return none, k.fail(said.beside(ended(ctx)))
+		}
+		if v.Verdict == retry.TooFast { // the primary has answered: the search for one begins anew after this
+			left, pause, _ = budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, rest(ctx, pause.Next(v.RetryAfter, false))
+			continue
 		}
 		spent := time.Since(began)
 		if alone, waited := k.waited(c, to, spent); waited { // only what came after that counts
 			left, pause, spent = budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, alone
 		}
 		if !answered && !left.spend(spent) {
-			err := fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.Err)
-			return none, k.fail(said.beside(err))
+			return none, k.fail(said.beside(fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.Err)))
 		}
-		last = v.Err
 		if answered || v.moved && !jumped {
 			jumped = v.moved
 			continue
@@ -285,6 +285,9 @@ func attempt[R retry.Response](
 	if !v.Verdict.Doubtful() {
 		k.unknown = before
 	}
+	if v.Verdict == retry.TooFast { // no server is quicker
+		return r, v, false
+	}
 	if k.waits && actx.Err() != nil && ctx.Err() == nil {
 		// The question of the last second was answered: it is well, and we wait.
 		if time.Duration(to.heard.Load()) > max(asked, c.opt.Clock.Now()-2*waitingInquiry) {
@@ -317,6 +320,9 @@ func roundTrip[R retry.Response](
 	}
 	if !v.Verdict.Doubtful() {
 		k.unknown = before
+	}
+	if v.Verdict == retry.TooFast { // no server is quicker
+		return r, v, true
 	}
 	if ctx.Err() == nil || !c.lately(s.to, k.waits) {
 		c.follow(s.to, &v, errors.Is(err, errMoved))

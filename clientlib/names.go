@@ -108,6 +108,7 @@ const (
 	StatusOffsetMismatch     = cluster.StatusOffsetMismatch
 	StatusFileSealed         = cluster.StatusFileSealed
 	StatusUnauthenticated    = cluster.StatusUnauthenticated
+	StatusLimited            = cluster.StatusLimited
 )
 
 // StatusOf returns the status of an error: StatusOK for nil, and false for an error that the
@@ -151,6 +152,9 @@ var (
 	ErrPermissionDenied = wire.ErrPermissionDenied
 	// ErrUnauthenticated: the credential is missing, wrong, expired or revoked.
 	ErrUnauthenticated = wire.ErrUnauthenticated
+	// ErrLimited: a quota of the caller, or of a prefix, leaves no room: it holds, waits for, watches or has appended as much as it may. Nothing was
+	// done. A call that is only too fast waits by itself until its turn, or until its context ends.
+	ErrLimited = wire.ErrLimited
 	// ErrStorageUnavailable: the volume or the file cannot take this now. Nothing was done.
 	ErrStorageUnavailable = wire.ErrStorageUnavailable
 	// ErrSecondaryMode: the server is not the primary.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary/protected"
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -41,6 +42,8 @@ type core struct {
 	silent    *silence                           // of the lease that is being ended
 	expired   map[cluster.ClientID]time.Duration // when a lease of these last ended for want of a renewal
 	slots     map[cluster.FileName]*fileSlot
+	rules     *access.Rules // those in force at the beginning of the round
+	quotas    *quotaCounts  // nil where the rules limit nothing that the table has
 	// parkedBytes is how much data the calls have that wait for the verification of a file.
 	parkedBytes int
 
@@ -118,9 +121,9 @@ func (c *core) wake() <-chan struct{} {
 	return c.p.queue.wake
 }
 
-// again returns a closed channel while there is more to adopt, to grant or to expire, else nil.
+// again returns a closed channel while there is more to adopt, to count, to grant or to expire, else nil.
 func (c *core) again() <-chan struct{} {
-	if c.adopting.under || (c.overdue || c.hasPendingGrants()) && !c.full() {
+	if c.adopting.under || c.counting() || (c.overdue || c.hasPendingGrants()) && !c.full() {
 		return c.always
 	}
 	return nil
@@ -155,6 +158,7 @@ func (c *core) round() {
 	if c.adopting.under {
 		c.adoptSome(adoptStep)
 	}
+	c.followRules()
 	for _, x := range c.internal {
 		if c.cur.Len() > 0 {
 			break
@@ -369,6 +373,13 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	q := x.req
 	q.Mark, q.Level = c.mark, c.p.level.Load()
 	recs, d := c.table.Decide(q, c.p.Epoch(), facts, c.recs[:0])
+	if c.quotas != nil && len(recs) > 0 { // a repeat has none, and gets its answer
+		if why := c.quotas.refuses(q, recs); why != "" {
+			recs, d = recs[:0], locktable.Decision{Outcome: locktable.Outcome{
+				Status: cluster.StatusLimited, Message: why, Client: q.Client, Request: q.ID, Lock: q.Lock, Token: q.Token, File: q.File,
+			}}
+		}
+	}
 	if len(recs) == 0 && c.table.DeniesClient(q.Client, q.Identity) != "" {
 		c.answer(x, d.Outcome) // the request of another identity is no sign of the client's life
 		return
@@ -468,12 +479,19 @@ func (c *core) applyAll(recs []locktable.Record, appended *call) bool {
 		r.Time = c.wall
 		c.endCounting(r)
 		c.noteEnds(r)
+		var changes change
+		if c.quotas != nil {
+			changes = c.quotas.before(c.table, r)
+		}
 		if err := c.table.Apply(r); err != nil {
 			// A record that was decided against this very table cannot fail; if
 			// it does, nothing in memory is to be trusted.
 			c.broken = true
 			c.p.End(fmt.Errorf("apply %v at LSN %d: %w", r.Kind, r.LSN, err))
 			return false
+		}
+		if c.quotas != nil {
+			c.quotas.after(c.table, r, changes)
 		}
 		c.head = r.AppendHeader(c.head[:0])
 		c.cur.Add(c.head, r.Data)
@@ -555,6 +573,7 @@ func (c *core) view() serving.View {
 	return serving.View{
 		Table:     c.table,
 		At:        c.cur.End(),
+		Quotas:    c.checkQuotas,
 		Remaining: c.leftOf,
 		Grace:     c.grace,
 		Heard: func(id cluster.ClientID) bool {

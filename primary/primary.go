@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/primary/sidelog"
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -68,6 +69,9 @@ type Options struct {
 	// TimeOfDay returns this machine's time of day at a moment, for people: operators and NTP
 	// set it, and no age is computed from it. nil means that of the moment itself.
 	TimeOfDay func(time.Time) time.Time
+	// Rules returns the access rules in force, by whose quotas requests are refused; nil = there are none. It is asked by each
+	// round of the core loop.
+	Rules func() *access.Rules
 }
 
 // Primary is one term, from its claim to its end. Run is called once, and Warm after it; the

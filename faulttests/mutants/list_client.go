@@ -97,10 +97,12 @@ var clientMutants = []Mutant{
 			{"clientlib/call.go", `	if !v.Verdict.Doubtful() {
 		k.unknown = before
 	}
-	if ctx.Err() == nil || !c.lately(s.to`, `	if !v.Verdict.Doubtful() {
+	if v.Verdict == retry.TooFast { // no server is quicker
+		return r, v, true`, `	if !v.Verdict.Doubtful() {
 		k.unknown = false
 	}
-	if ctx.Err() == nil || !c.lately(s.to`},
+	if v.Verdict == retry.TooFast { // no server is quicker
+		return r, v, true`},
 		},
 		By:   unit("clientlib", "^TestDoubtOutlivesLaterRefusals$"),
 		Dies: `appended 1 times, and told`,
@@ -112,10 +114,12 @@ var clientMutants = []Mutant{
 			{"clientlib/call.go", `	if !v.Verdict.Doubtful() {
 		k.unknown = before
 	}
-	if k.waits`, `	if !v.Verdict.Doubtful() {
+	if v.Verdict == retry.TooFast { // no server is quicker
+		return r, v, false`, `	if !v.Verdict.Doubtful() {
 		k.unknown = false
 	}
-	if k.waits`},
+	if v.Verdict == retry.TooFast { // no server is quicker
+		return r, v, false`},
 		},
 		By:   unit("clientlib", "^TestDoubtOutlivesLaterRefusals$"),
 		Dies: `appended 1 times, and told`,

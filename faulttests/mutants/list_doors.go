@@ -12,8 +12,8 @@ var doorMutants = []Mutant{
 	{
 		Name: "door-executes-for-anybody",
 		Rule: "a request to the lock table asks the rules for its caller (package service)",
-		Edits: []Edit{{serviceFile, `	if err := s.permit(ctx, VerbOf(q.Op), string(q.Lock), string(q.File)); err != nil {`,
-			`	if err := s.permit(ctx, "open", string(q.Lock), string(q.File)); err != nil {`}},
+		Edits: []Edit{{serviceFile, `	err := allowed.Check(VerbOf(q.Op), string(q.Lock), string(q.File))`,
+			`	err := allowed.Check("open", string(q.Lock), string(q.File))`}},
 		By: unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `HTTP, acquire by "bob"`,
 	},
 	{
@@ -161,7 +161,7 @@ var doorMutants = []Mutant{
 	{
 		Name:  "door-history-of-any-prefix",
 		Rule:  "the history of a prefix needs the whole prefix (package service)",
-		Edits: []Edit{{"shared/frontend/service/history.go", `allowed.CheckPrefix(access.Read, x.Prefix)`, `allowed.Check(access.Read, "", "")`}},
+		Edits: []Edit{{"shared/frontend/service/history.go", `allowed.admitPrefix(access.Read, x.Prefix)`, `allowed.admit(access.Read, "", "")`}},
 		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly"), Dies: `history of all`,
 	},
 	{

@@ -74,9 +74,11 @@ var leaseMutants = []Mutant{
 			{"primary/core.go", `	if c.adopting.under {
 		c.adoptSome(adoptStep)
 	}
+	c.followRules()
 	for _, x`, `	if c.adopting.under {
 		c.adoptSome(adoptStep)
 	}
+	c.followRules()
 	if c.p.quorum.Load() && !c.resigning {
 		c.expire()
 	}

@@ -119,6 +119,7 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
 		Stuck: x.giveUp, TimeOfDay: c.timeOfDay(id),
 		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, History: historyOptions(),
+		Rules: quotaRules(),
 	})
 	if err != nil {
 		return fmt.Errorf("server %d: %w", id, err)

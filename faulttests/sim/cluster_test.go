@@ -98,6 +98,9 @@ func TestLowestServerIsPrimaryFirst(t *testing.T) {
 			t.Errorf("server %d is primary after %v", id, took)
 		}
 		c.finish(t, 3)
+		if c.counted == 0 {
+			t.Error("no primary compared what it counts for quotas with its table")
+		}
 	})
 }
 

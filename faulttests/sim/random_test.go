@@ -44,7 +44,7 @@ func TestRandomSchedules(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { newRandomScenario(t, *seed).play() })
 		return
 	}
-	var done, acked, terms, simulated atomic.Int64
+	var done, acked, terms, simulated, counted atomic.Int64
 	var mu sync.Mutex
 	var failed atomic.Bool // one failure is enough
 	byOp, byFault := map[string]int{}, map[string]int{}
@@ -69,6 +69,7 @@ func TestRandomSchedules(t *testing.T) {
 							byFault[name]++
 						}
 						terms.Add(int64(len(c.scenario.terms)))
+						counted.Add(int64(c.scenario.counted))
 					})
 					done.Add(1)
 					if t.Failed() {
@@ -80,6 +81,9 @@ func TestRandomSchedules(t *testing.T) {
 	})
 	t.Logf("%d schedules from seed %d on, %.1f simulated hours, %d terms, %d operations acknowledged: %v; faults: %v",
 		done.Load(), *first, time.Duration(simulated.Load()).Hours(), terms.Load(), acked.Load(), byOp, byFault)
+	if counted.Load() == 0 {
+		t.Error("no primary compared what it counts for quotas with its table")
+	}
 	if t.Failed() || done.Load() < 100 {
 		return
 	}

@@ -70,6 +70,9 @@ type Scenario struct {
 	audits   []*audit
 	witness  witness // of a Cluster
 	book     logbook
+	// counted is by how many primaries the counts for quotas were compared with the table at the End, drifts what differed.
+	counted int
+	drifts  []string
 }
 
 // backend is whom a client asks: a primary or a whole server.
@@ -175,6 +178,7 @@ func (s *Scenario) process(ctx context.Context, r *Term, id cluster.ServerID) (e
 	p := primary.New(term, primary.Options{
 		Server: id, Timing: s.timing(), Warm: s.takeWarm(), Log: s.Log.With().Int("server", int(id)).Logger(),
 		MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, ViewInterval: 50 * time.Millisecond, History: historyOptions(), TimeOfDay: s.timeOfDay(id),
+		Rules: quotaRules(),
 	})
 	r.primary.Store(p)
 	ready()
@@ -309,6 +313,7 @@ func (s *Scenario) finished() <-chan struct{} {
 func (s *Scenario) End() {
 	s.stop()
 	s.workers.Wait()
+	s.checkQuotas()
 	s.mu.Lock()
 	terms := s.terms
 	s.mu.Unlock()

@@ -26,6 +26,7 @@ import (
 func (s *Scenario) Verify(disk *volumetest.Disk) []string {
 	bad := append(s.Ledger.Bad(), s.verifyTerms()...)
 	bad = append(bad, s.witness.Bad()...)
+	bad = append(bad, s.drifts...)
 	bad = append(bad, s.verifyOrder()...)
 	bad = append(bad, s.verifyHolds()...)
 	bad = append(bad, s.verifySeals()...)

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
@@ -74,11 +75,17 @@ type Term struct {
 // Serve has server 1 term over a volume, with the timing of this package.
 func Serve(tb testing.TB, fsys vfs.FS, opt volume.Options) *Term {
 	tb.Helper()
+	return ServeUnder(tb, fsys, opt, nil)
+}
+
+// ServeUnder is Serve under access rules.
+func ServeUnder(tb testing.TB, fsys vfs.FS, opt volume.Options, rules func() *access.Rules) *Term {
+	tb.Helper()
 	opt.Server = 1
 	v, r := Claim(tb, fsys, opt)
 	timing, log := Timing(), zerolog.New(tb.Output()).Level(zerolog.WarnLevel)
 	hub := watch.New(timing.StorageTimeout)
-	p := primary.New(r, primary.Options{Server: opt.Server, Timing: timing, Log: log, Watch: hub.Feed(false)})
+	p := primary.New(r, primary.Options{Server: opt.Server, Timing: timing, Log: log, Watch: hub.Feed(false), Rules: rules})
 	ctx, stop := context.WithCancelCause(context.Background())
 	var running sync.WaitGroup
 	ended := make(chan error, 1)

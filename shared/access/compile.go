@@ -72,6 +72,14 @@ func Compile(f *File, version uint64) (*Rules, error) {
 		}
 		r.ended = append(r.ended, Revocation{Who: slices.Clone(x.Who), Before: x.Before})
 	}
+	for i, x := range f.Quotas {
+		q, err := compileQuota(x)
+		if err != nil {
+			return nil, &TableError{Table: "quota", Number: i + 1, Err: err}
+		}
+		r.quotas = append(r.quotas, q)
+	}
+	r.prefixes = joinPrefixes(r.quotas)
 	return r, nil
 }
 

@@ -13,6 +13,7 @@ type File struct {
 	Rules  []Rule       `toml:"rule"`
 	Keys   []Key        `toml:"key"`
 	Ended  []Revocation `toml:"revoked"`
+	Quotas []Quota      `toml:"quota"`
 }
 
 // AdminRule names who may do everything.
@@ -58,6 +59,9 @@ type Rules struct {
 	keys    map[[32]byte]Key
 	created map[string]time.Time // by the names of the keys
 	ended   []Revocation
+	// quotas are all, prefixes those of prefixes, see joinPrefixes.
+	quotas   []quota
+	prefixes []PrefixLimits
 }
 
 // rule is a compiled Rule.

@@ -50,6 +50,8 @@ const (
 	StatusFileSealed Status = 19
 	// StatusUnauthenticated: the credential is missing, wrong, expired or revoked.
 	StatusUnauthenticated Status = 20
+	// StatusLimited: a quota does not leave room for this now; nothing was done. A rate names when to ask again, a count does not.
+	StatusLimited Status = 21
 )
 
 var statusWords = [...]string{
@@ -74,6 +76,7 @@ var statusWords = [...]string{
 	StatusOffsetMismatch:     "OFFSET_MISMATCH",
 	StatusFileSealed:         "FILE_SEALED",
 	StatusUnauthenticated:    "UNAUTHENTICATED",
+	StatusLimited:            "LIMITED",
 }
 
 // Statuses returns every status that may answer a request, in order of their numbers.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -184,10 +185,16 @@ func (b *backend) Timing() cluster.Timing { return primarytest.Timing() }
 // startPrimary returns a primary over a simulated disk.
 func startPrimary(t *testing.T) *backend {
 	t.Helper()
+	return startPrimaryUnder(t, nil)
+}
+
+// startPrimaryUnder is startPrimary under access rules.
+func startPrimaryUnder(t *testing.T, rules func() *access.Rules) *backend {
+	t.Helper()
 	d := volumetest.New(1)
 	primarytest.Init(t, d.Host(9, volumetest.ProfileLocal()), primarytest.Members())
 	host := d.Host(1, volumetest.ProfileLocal())
-	x := primarytest.Serve(t, host, volume.Options{FirstSegment: 4 << 20, Segment: 4 << 20})
+	x := primarytest.ServeUnder(t, host, volume.Options{FirstSegment: 4 << 20, Segment: 4 << 20}, rules)
 	past := historydir.Dir{FS: host, Cluster: x.Volume.Cluster().ID}
 	return &backend{
 		self: 1, members: primarytest.Members(), p: x.Primary, hub: x.Hub, v: x.Volume, disk: d, host: host, search: past.Search, term: 1, epoch: 1,

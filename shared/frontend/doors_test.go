@@ -129,7 +129,7 @@ func expectedOfLine(who string, o *ops.Operation) cluster.Status {
 
 // verdict returns what a status says about the door.
 func verdict(s cluster.Status) cluster.Status {
-	if s == cluster.StatusUnauthenticated || s == cluster.StatusPermissionDenied {
+	if s == cluster.StatusUnauthenticated || s == cluster.StatusPermissionDenied || s == cluster.StatusLimited {
 		return s
 	}
 	return cluster.StatusOK
@@ -181,7 +181,8 @@ type doors struct {
 }
 
 func newDoors(t *testing.T) *doors {
-	d := &doors{t: t, g: newCredentials(t), b: startPrimary(t)}
+	d := &doors{t: t, g: newCredentials(t)}
+	d.b = startPrimaryUnder(t, d.g.Rules)
 	d.s = service.New(d.b, service.Options{Authenticator: d.g})
 	d.c = dialService(t, d.s)
 	h := httpapi.New(d.s, httpapi.Options{Log: zerolog.Nop()})
@@ -357,6 +358,8 @@ func (d *doors) web(who string, o *ops.Operation) (cluster.Status, bool) {
 		return cluster.StatusUnauthenticated, true
 	case http.StatusForbidden:
 		return cluster.StatusPermissionDenied, true
+	case http.StatusTooManyRequests:
+		return cluster.StatusLimited, true
 	}
 	return cluster.StatusOK, true
 }
@@ -418,8 +421,11 @@ func (d *doors) line(who string, o *ops.Operation) (cluster.Status, bool) {
 	if who != "" && (say("AUTH,"+who) == "SUCCESS") != (who != "fired") {
 		d.t.Fatalf("%s is let in, or not", who)
 	}
-	if say(fmt.Sprintf("%s,l,me%d", o.Line.Verb, d.n)) == "DENIED" {
+	switch say(fmt.Sprintf("%s,l,me%d", o.Line.Verb, d.n)) {
+	case "DENIED":
 		return cluster.StatusPermissionDenied, true // one word for both
+	case "LIMITED":
+		return cluster.StatusLimited, true
 	}
 	return cluster.StatusOK, true
 }
@@ -430,7 +436,7 @@ func TestEveryDoorRefusesTheSame(t *testing.T) {
 	d := newDoors(t)
 	for name, ask := range map[string]func(string, *ops.Operation) (cluster.Status, bool){
 		"gRPC": d.gRPC, "streams": d.streams, "calls": d.calls, "session": d.session, "HTTP": d.web, "WebSocket": d.socket, "lines": d.line,
-	} {
+	} { // TestEveryDoorLimitsTheSame has the same
 		seen := 0
 		for _, o := range ops.All() {
 			for _, who := range []string{"", "alice", "bob", "late", "fired", "root"} {

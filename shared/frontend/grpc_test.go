@@ -84,6 +84,14 @@ func TestGRPCStatuses(t *testing.T) {
 				}
 				return
 			}
+			if s == cluster.StatusLimited { // as well, with its detail
+				for _, err := range []error{err, kerr, gerr} {
+					if status.Code(err) != codes.ResourceExhausted || !errors.Is(wire.FromGRPC(err), wire.ErrLimited) {
+						t.Errorf("error: %v", err)
+					}
+				}
+				return
+			}
 			if !unavailable[s] {
 				if err != nil || kerr != nil || gerr != nil {
 					t.Fatalf("errors: %v, %v, %v", err, kerr, gerr)

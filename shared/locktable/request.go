@@ -107,6 +107,9 @@ type Request struct {
 	// server sets it, from what the caller's credential proved. A repeat has to come from the same
 	// identity, over whichever connection.
 	Identity string
+	// MostLocks and MostWaits are how many grants, and places in queues, the identity may have by quotas, 0 = any number. The
+	// primary counts and refuses: Decide does not look at them.
+	MostLocks, MostWaits int64
 }
 
 // Validate checks what can be checked without the table. It returns StatusOK, or

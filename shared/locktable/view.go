@@ -195,6 +195,14 @@ func (t *Table) WaitersBehind(name cluster.LockName, client cluster.ClientID, re
 	}
 }
 
+// Waiter returns the place of a request in a queue; false if it does not wait.
+func (t *Table) Waiter(client cluster.ClientID, request cluster.RequestID) (Waiter, bool) {
+	if w := t.waiter(client, request); w != nil {
+		return w.view(), true
+	}
+	return Waiter{}, false
+}
+
 // File returns the state of a bound file; false if it is not bound.
 func (t *Table) File(name cluster.FileName) (FileState, bool) {
 	if f := t.files[name]; f != nil {

@@ -52,6 +52,8 @@ const (
 	OtherCluster
 	// Unsent: the attempt reached no server. Ask another one.
 	Unsent
+	// TooFast: the caller exceeds a rate, and the attempt did nothing. Ask the same server again, when it says.
+	TooFast
 	// Unknown: the attempt may have been executed, or may be yet. Ask again.
 	Unknown
 )
@@ -62,7 +64,8 @@ func (v Verdict) Final() bool { return v <= TooLong }
 // Doubtful reports whether the attempt may have been executed without a usable answer.
 func (v Verdict) Doubtful() bool { return v == Unknown || v == TooLong }
 
-// OfStatus returns the verdict on an answer. Committed is the answer's: such a request is in the
+// OfStatus returns the verdict on an answer, without regard to the time after which it asks for a repeat: of LIMITED that
+// tells a rate, which a repeat may keep, from a count. Committed is the answer's: such a request is in the
 // log, and a repeat gets no other answer.
 func OfStatus(s cluster.Status, committed bool) Verdict {
 	if committed {
@@ -85,6 +88,9 @@ func OfStatus(s cluster.Status, committed bool) Verdict {
 // OfError returns the verdict on the error of a gRPC call, in the form that wire.FromGRPC gives it.
 func OfError(err error) Verdict {
 	if e, ok := errors.AsType[*wire.Error](err); ok {
+		if e.Status == cluster.StatusLimited && e.RetryAfter > 0 {
+			return TooFast
+		}
 		return OfStatus(e.Status, e.Committed)
 	}
 	if errors.Is(err, wire.ErrOtherCluster) {
@@ -138,6 +144,9 @@ type Response interface{ GetStatus() pb.Status }
 // Stands reports whether Judge returns the zero value for an answer: nearly every call ends so.
 func Stands(r Response) bool {
 	a, ok := r.(*pb.Answer)
+	if r.GetStatus() == pb.Status_STATUS_LIMITED && a.GetRetryAfterMs() > 0 {
+		return false
+	}
 	return OfStatus(wire.FromStatus(r.GetStatus()), ok && a.GetCommitted()) == Final
 }
 

@@ -50,6 +50,15 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("an error with %v: verdict %d, want %d", s, got, repeated[s])
 		}
 	}
+	limited := &wire.Error{Status: cluster.StatusLimited, RetryAfter: 1}
+	if got := retry.OfError(limited); got != retry.TooFast || got.Final() || got.Doubtful() {
+		t.Errorf("a rate that was exceeded: verdict %d", got)
+	}
+	for after, want := range map[int64]retry.Verdict{0: retry.Final, 5: retry.TooFast} {
+		if got := retry.Judge(&pb.Answer{Status: pb.Status_STATUS_LIMITED, RetryAfterMs: after}, nil); got.Verdict != want || (got.Err == nil) != want.Final() {
+			t.Errorf("LIMITED for %d ms: %+v", after, got)
+		}
+	}
 	unsent := &retry.UnsentError{Err: status.Error(codes.Unavailable, "connection refused")}
 	for err, want := range map[error]retry.Verdict{
 		nil: retry.Final, unsent: retry.Unsent, context.DeadlineExceeded: retry.Unknown, fmt.Errorf("x: %w", wire.ErrOtherCluster): retry.OtherCluster,

@@ -138,6 +138,8 @@ type View struct {
 	Grace func(cluster.Token) time.Duration
 	// Heard reports whether the client was heard in this term.
 	Heard func(cluster.ClientID) bool
+	// Quotas compares what the primary counts for quotas with the table, which takes time in proportion to it; for tests.
+	Quotas func() error
 }
 
 // Reading says which table a read saw.

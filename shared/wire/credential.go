@@ -60,12 +60,26 @@ type WhoAmIBody struct {
 	// Allowed and Why answer a question, which has a verb.
 	Allowed bool   `json:"allowed"`
 	Why     string `json:"why,omitempty"`
+	// Limits are those that quotas set.
+	Limits []LimitBody `json:"limits,omitempty"`
+}
+
+// LimitBody is a limit of a quota.
+type LimitBody struct {
+	Name string `json:"name"`
+	Most uint64 `json:"most"`
+	// All callers share it below this prefix; "" = it is of the caller by itself.
+	Prefix string `json:"prefix,omitempty"`
 }
 
 // WhoAmIBodyOf converts the answer to whoami.
 func WhoAmIBodyOf(r *pb.WhoAmIResponse) WhoAmIBody {
-	return WhoAmIBody{
+	b := WhoAmIBody{
 		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Identity: r.GetIdentity(), Groups: r.GetGroups(), Via: r.GetVia(),
 		Expires: Moment(r.GetExpiresUnixMs()), Operator: r.GetOperator(), Rules: r.GetRules(), Allowed: r.GetAllowed(), Why: r.GetWhy(),
 	}
+	for _, x := range r.GetLimits() {
+		b.Limits = append(b.Limits, LimitBody{Name: x.GetName(), Most: x.GetMost(), Prefix: x.GetPrefix()})
+	}
+	return b
 }

@@ -31,6 +31,7 @@ var (
 	ErrFileQuarantined    = errors.New("the protected file is quarantined")
 	ErrOffsetMismatch     = errors.New("the file does not end at the expected offset")
 	ErrFileSealed         = errors.New("the protected file is sealed")
+	ErrLimited            = errors.New("a quota does not leave room for this")
 	ErrUnknown            = errors.New("not known whether it was done: ask again with the same request ID")
 )
 
@@ -68,6 +69,7 @@ var statusTable = [...]row{
 	{cluster.StatusOffsetMismatch, ErrOffsetMismatch, codes.OK, http.StatusPreconditionFailed},
 	{cluster.StatusFileSealed, ErrFileSealed, codes.OK, http.StatusConflict},
 	{cluster.StatusUnauthenticated, ErrUnauthenticated, codes.Unauthenticated, http.StatusUnauthorized},
+	{cluster.StatusLimited, ErrLimited, codes.ResourceExhausted, http.StatusTooManyRequests},
 }
 
 // find returns the row of a status. What this binary does not know, a newer server's

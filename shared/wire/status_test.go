@@ -43,7 +43,8 @@ func TestStatusTableIsComplete(t *testing.T) {
 		unavailable := s == cluster.StatusSecondaryMode || s == cluster.StatusServerFencing ||
 			s == cluster.StatusNoQuorum || s == cluster.StatusStorageUnavailable
 		stranger := s == cluster.StatusUnauthenticated // a gRPC error, as users of gRPC expect
-		if code := wire.GRPCCode(s); (code == codes.Unavailable) != unavailable || (code == codes.Unauthenticated) != stranger || (code == codes.OK) == (unavailable || stranger) {
+		limited := s == cluster.StatusLimited          // as well
+		if code := wire.GRPCCode(s); (code == codes.Unavailable) != unavailable || (code == codes.Unauthenticated) != stranger || (code == codes.ResourceExhausted) != limited || (code == codes.OK) == (unavailable || stranger || limited) {
 			t.Errorf("%v has gRPC code %v", s, code)
 		}
 		if got := wire.FromStatus(pb.Status(s)); got != s {
@@ -53,7 +54,7 @@ func TestStatusTableIsComplete(t *testing.T) {
 }
 
 func TestUnknownIsBelievedOfStrangeStatuses(t *testing.T) {
-	for _, n := range []pb.Status{-1, 0, 21, 255, 256 + 1, 1 << 30} {
+	for _, n := range []pb.Status{-1, 0, 22, 255, 256 + 1, 1 << 30} {
 		if got := wire.FromStatus(n); got != cluster.StatusUnknown {
 			t.Errorf("status %d: %v", n, got)
 		}

@@ -143,7 +143,7 @@ func RemoveKey(text []byte, name string) ([]byte, error) {
 
 func sameFile(a, b *access.File) bool {
 	return len(a.Keys) == len(b.Keys) && (len(a.Keys) == 0 || reflect.DeepEqual(a.Keys, b.Keys)) &&
-		reflect.DeepEqual(a.Admins, b.Admins) && reflect.DeepEqual(a.Rules, b.Rules) && reflect.DeepEqual(a.Ended, b.Ended)
+		reflect.DeepEqual(a.Admins, b.Admins) && reflect.DeepEqual(a.Rules, b.Rules) && reflect.DeepEqual(a.Ended, b.Ended) && reflect.DeepEqual(a.Quotas, b.Quotas)
 }
 
 // ErrNone means that a volume has no access rules.

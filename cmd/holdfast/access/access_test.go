@@ -26,8 +26,13 @@ func TestParseSaysWhere(t *testing.T) {
 		good + "files = 1\n": "line 5, column 9: ",
 		good + "x = \n":      "line 5, column 5: ",
 		good + "\n # a comment\n  [[ rule ]]\nwho = [\"*\"]\nmay = [\"reed\"]\nlocks = [\"**\"]\n": `line 7: rule 2: verb "reed"`,
-		"rule = [{ who = [\"x\"] }]":                `rule 1: who "x"`,
-		"[[key]]\nname = \"ci\"\nsha256 = \"00\"\n": "line 1: key 1: ",
+		"rule = [{ who = [\"x\"] }]":                                                  `rule 1: who "x"`,
+		"[[quota]]\nwho = [\"*\"]\nlimits = { lokcs = 1 }\n":                          `line 1: quota 1: limits: there is no limit "lokcs": they are locks, waiters, sessions, watches, requests_per_s,`,
+		"[[quota]]\nwho = [\"*\"]\nlimit = { locks = 1 }\n":                           `line 3, column 1: unknown key "quota.limit`,
+		"[[quota]]\nwho = [\"*\"]\n[quota.limits]\nlocks = 1\nfile_bytes = \"1XB\"\n": `line 1: quota 1: limits: file_bytes is of files`,
+		"[[quota]]\nwho = [\"*\"]\nlimits = { locks = 0 }\n":                          "line 1: quota 1: limits: locks = 0: it is 1 or more",
+		good + "[[quota]]\nprefix = \"a/\"\nlimits = { watches = 1 }\n":               "line 5: quota 1: limits: watches is of identities",
+		"[[key]]\nname = \"ci\"\nsha256 = \"00\"\n":                                   "line 1: key 1: ",
 	} {
 		if _, err := rules.Parse([]byte(text), 1); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q:\n got %v\nwant %s", text, err, want)
@@ -41,6 +46,51 @@ func TestParseSaysWhere(t *testing.T) {
 	if r.Version() != 7 || !x.May(access.Read, "a", "") || x.May(access.Read, "a", "a") {
 		t.Error("files = [] is not about no file")
 	}
+}
+
+// Limits are numbers, or texts with a unit where they are bytes; in a table of their own, or in one line.
+func TestQuotasInText(t *testing.T) {
+	r, err := rules.Parse([]byte(`
+[[quota]]
+who = ["service:*"]
+limits = { locks = 10_000, waiters = 1000, sessions = 200, watches = 100, requests_per_s = 5000, append_bytes_per_s = "20MB" }
+
+[[quota]]
+prefix = "astro/"
+[quota.limits]
+file_bytes = "1TB"
+locks = 7
+[[quota]]
+who = ["service:ci"]
+limits = { append_bytes_per_s = 1024 }
+`), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := access.Limits{Locks: 10000, Waiters: 1000, Sessions: 200, Watches: 100, Requests: 5000, AppendBytes: 1024}
+	if got := r.Limits(&access.Caller{Identity: "service:ci"}); got == nil || *got != want {
+		t.Errorf("%+v", got)
+	}
+	if got := r.PrefixLimits(); len(got) != 1 || got[0].Prefix != "astro/" || got[0].Limits != (access.Limits{Locks: 7, FileBytes: 1e12}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// FuzzParse: a text is rules, or has an error that says where; nothing else happens.
+func FuzzParse(f *testing.F) {
+	f.Add("[[quota]]\nwho = [\"*\"]\nlimits = { locks = 1, append_bytes_per_s = \"20MB\" }\n")
+	f.Add("[[rule]]\nwho = [\"*\"]\nmay = [\"read\"]\nlocks = [\"**\"]\n[[quota]]\nprefix = \"a\"\nlimits.locks = 0x1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := rules.Parse([]byte(text), 1)
+		if (r == nil) == (err == nil) {
+			t.Errorf("%v, %v", r, err)
+		}
+		for _, q := range r.PrefixLimits() {
+			if q.Prefix == "" || q.Limits == (access.Limits{}) {
+				t.Errorf("%+v", q)
+			}
+		}
+	})
 }
 
 func policy(t *testing.T, name string) []byte {
@@ -83,7 +133,7 @@ func TestPolicies(t *testing.T) {
 	// What stands in the comments is right, too.
 	for _, name := range []string{rules.Team, rules.Strict} {
 		text := bytes.ReplaceAll(policy(t, name), []byte("\n#[["), []byte("\n[["))
-		for _, word := range []string{"who =", "may =", "locks ="} {
+		for _, word := range []string{"who =", "may =", "locks =", "limits ="} {
 			text = bytes.ReplaceAll(text, []byte("\n#"+word), []byte("\n"+word))
 		}
 		if f, err := rules.Decode(text); err != nil || len(f.Admins) != 1 {

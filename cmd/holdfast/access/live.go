@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 const (
@@ -22,6 +24,10 @@ const (
 	lookEvery = 500 * time.Millisecond
 	// listEvery is how often all versions are listed: some caches remember that a name was missing, and numbers may be left out.
 	listEvery = 10 * time.Second
+	// askedEvery is the shortest time between two looks, however many ask for one: strangers may ask, too.
+	askedEvery = 100 * time.Millisecond
+	// askedWait is how long Refresh waits. A volume that hangs does not hold up an answer for longer.
+	askedWait = time.Second
 )
 
 // Live holds the access rules that are in force in a server. They never go back to a lower version while it lives.
@@ -29,6 +35,11 @@ type Live struct {
 	fs    vfs.FS
 	log   zerolog.Logger
 	rules atomic.Pointer[access.Rules]
+	asked wake.Signal // somebody waits for a look
+	mu    struct {
+		sync.Mutex
+		next chan struct{} // closed after the first look that begins from now on; nil while nobody waits for it
+	}
 
 	// Of the goroutine that runs it.
 	pending []uint64        // versions above that of the rules, in rising order
@@ -40,7 +51,7 @@ type Live struct {
 // OpenLive reads the newest version that parses. A volume without a version has nil rules. It returns an error if there are
 // versions, and none parses, or a newer one cannot be read: a server without its rules would let everybody in.
 func OpenLive(fsys vfs.FS, log zerolog.Logger) (*Live, error) {
-	l := &Live{fs: fsys, log: log, bad: map[uint64]bool{}}
+	l := &Live{fs: fsys, log: log, bad: map[uint64]bool{}, asked: wake.NewSignal()}
 	all, err := volume.RulesVersions(fsys)
 	if err != nil {
 		return nil, err
@@ -58,28 +69,78 @@ func OpenLive(fsys vfs.FS, log zerolog.Logger) (*Live, error) {
 // Rules returns the rules in force, nil if the volume has none. It is safe for concurrent use.
 func (l *Live) Rules() *access.Rules { return l.rules.Load() }
 
+// Refresh waits for a look for newer rules that begins after the call, but not longer than askedWait. All who wait share
+// one look, and there are at most ten in a second. It needs Run.
+func (l *Live) Refresh() {
+	l.mu.Lock()
+	if l.mu.next == nil {
+		l.mu.next = make(chan struct{})
+	}
+	looked := l.mu.next
+	l.mu.Unlock()
+	l.asked.Notify()
+	t := time.NewTimer(askedWait)
+	defer t.Stop()
+	select {
+	case <-looked:
+	case <-t.C:
+	}
+}
+
+// awaited returns the channel to be closed after the look that begins now, nil if nobody waits for it.
+func (l *Live) awaited() chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.mu.next
+	l.mu.next = nil
+	return c
+}
+
 // Run keeps the rules up to date, and calls changed after each change, until the context ends. A filesystem that hangs
 // makes it return late, and nobody should wait for it.
 func (l *Live) Run(ctx context.Context, changed func(*access.Rules)) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
-	listed := time.Now()
+	looked, listed := time.Time{}, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		case <-l.asked:
+			if !rest(ctx, askedEvery-time.Since(looked)) {
+				return
+			}
 		}
-		list := time.Since(listed) >= listEvery
+		looked = time.Now()
+		list := looked.Sub(listed) >= listEvery
 		if list {
-			listed = time.Now()
+			listed = looked
 		}
-		before := l.Rules()
+		waiting, before := l.awaited(), l.Rules()
 		l.say(l.look(list))
 		if now := l.Rules(); now != before {
 			l.log.Info().Uint64("version", now.Version()).Msg("the access rules have changed")
 			changed(now)
 		}
+		if waiting != nil {
+			close(waiting)
+		}
+	}
+}
+
+// rest pauses for d, and reports whether ctx is still alive.
+func rest(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,45 @@ func TestLiveListsWhatNamesMiss(t *testing.T) {
 		l.after(2*time.Second, 9)
 		publish(t, l.other, 9, anyRule)
 		l.after(501*time.Millisecond, 10)
+	})
+}
+
+// TestLiveRefresh: who asks for a look gets one that began after the question. All share it, and there are few.
+func TestLiveRefresh(t *testing.T) {
+	live(t, []string{anyRule}, func(t *testing.T, l *living) {
+		time.Sleep(10 * time.Millisecond)
+		publish(t, l.other, 1, anyRule)
+		began := time.Now()
+		l.Refresh()
+		if took := time.Since(began); l.Rules().Version() != 2 || took > 50*time.Millisecond {
+			t.Errorf("version %d after %v", l.Rules().Version(), took)
+		}
+		publish(t, l.other, 2, anyRule)
+		if l.Refresh(); l.Rules().Version() != 3 || time.Since(began) > 250*time.Millisecond {
+			t.Errorf("version %d after %v", l.Rules().Version(), time.Since(began))
+		}
+		began = time.Now()
+		before := len(l.host.Trace())
+		var all sync.WaitGroup
+		for range 50 { // strangers, for two seconds
+			all.Go(func() {
+				for n := 0; n < 200 && time.Since(began) < 2*time.Second; n++ { // not for ever where time stands still
+					l.Refresh()
+				}
+			})
+		}
+		all.Wait()
+		if looks := len(l.host.Trace()) - before; looks > 30 {
+			t.Errorf("the volume was read %d times in two seconds", looks)
+		}
+		gate := volumetest.NewGate()
+		l.host.SetHook(func(volumetest.Call) volumetest.Action { return volumetest.Pause(gate) })
+		began = time.Now()
+		if l.Refresh(); time.Since(began) != time.Second {
+			t.Errorf("a volume that hangs holds up for %v", time.Since(began))
+		}
+		l.host.SetHook(nil)
+		gate.Resume()
 	})
 }
 

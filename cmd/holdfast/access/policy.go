@@ -28,6 +28,11 @@ const policyHead = `# Access rules: who may do what with which locks and protect
 #[[admin]]
 #who = ["group:admins"]
 
+# How much callers may have and how fast they may ask, each by itself (who), or all together below a prefix:
+#[[quota]]
+#who = ["service:*"]
+#limits = { locks = 10000, waiters = 1000, requests_per_s = 5000 }
+
 `
 
 const teamText = `# Everybody with a credential may use every lock.

@@ -263,6 +263,66 @@ func TestRevoked(t *testing.T) {
 	})
 }
 
+// A key that was created a moment ago, and what another server passes on for it, counts at a server whose rules are older:
+// it reads them before it refuses anything.
+func TestKeyThatIsNewerThanTheRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		with := keyRules(time.Time{})
+		with.Keys[0].Created = now
+		newer, err := access.Compile(with, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passedOn := ""
+		{
+			there := New(cell(1), func() *access.Rules { return newer })
+			there.SetKeys([]volume.SigningKey{signing(1)})
+			c, err := there.Authenticate("hfk_secret")
+			if err != nil {
+				t.Fatal(err)
+			}
+			passedOn = there.PassOn(c)
+		}
+		for name, older := range map[string]*access.File{
+			"before it":          {},
+			"of the same name":   {Keys: []access.Key{{Name: "ci", SHA256: strings.Repeat("0", 64), Created: now.Add(-time.Hour)}}},
+			"and it stays so":    {Keys: []access.Key{{Name: "cd", SHA256: strings.Repeat("0", 64)}}},
+			"that has it at all": with,
+		} {
+			for _, credential := range []string{"hfk_secret", passedOn} {
+				r, err := access.Compile(older, 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				looks := 0
+				g := New(cell(1), func() *access.Rules { return r })
+				g.SetKeys([]volume.SigningKey{signing(1)})
+				g.RefreshBy(func() {
+					if looks++; name != "and it stays so" {
+						r = newer
+					}
+				})
+				c, err := g.Authenticate(credential)
+				wantLooks := 1
+				if name == "that has it at all" {
+					wantLooks = 0
+				}
+				if refused := name == "and it stays so"; (err != nil) != refused || !refused && c.Name() != "service:ci" || looks != wantLooks {
+					t.Errorf("rules %s, %.4s...: %v, %v after %d looks", name, credential, c, err, looks)
+				}
+			}
+		}
+		g := guarded(t, &access.File{})
+		g.RefreshBy(func() { t.Error("the rules are read for what they cannot change") })
+		for _, credential := range []string{"nonsense", "hft_x", "hfk_" + strings.Repeat("x", access.MaxCredential)} {
+			if _, err := g.Authenticate(credential); err == nil {
+				t.Errorf("%.10s is taken", credential)
+			}
+		}
+	})
+}
+
 // What is passed on says what the caller's credential says, and has to be shown soon.
 func TestPassOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -36,6 +36,8 @@ type Authenticator struct {
 	id     cluster.ID
 	rules  func() *access.Rules
 	signer atomic.Pointer[signer] // never nil
+	// refresh has rules be read anew, see RefreshBy. It is never nil.
+	refresh func()
 }
 
 var _ access.Authenticator = (*Authenticator)(nil)
@@ -60,10 +62,16 @@ type passed struct {
 // New returns the Authenticator of a cluster. rules returns the rules in force, nil if there are none; it is asked for each key. The
 // Authenticator takes no tickets before SetKeys.
 func New(id cluster.ID, rules func() *access.Rules) *Authenticator {
-	g := &Authenticator{id: id, rules: rules}
+	g := &Authenticator{id: id, rules: rules, refresh: func() {}}
 	g.SetKeys(nil)
 	return g
 }
+
+// RefreshBy sets what is called before a credential is refused because its key is not in the rules, or is revoked by them:
+// it returns when the rules are as new as can be seen in a moment. The rules of this server may be older than a key that was just
+// created, and that another server has let in. Refresh bounds how often it reads the volume, for strangers cause
+// it. RefreshBy is called before the Authenticator is used.
+func (g *Authenticator) RefreshBy(refresh func()) { g.refresh = refresh }
 
 // SetKeys sets the signing keys that count, first the one to sign with, see volume.KeysAt: tickets of other keys are refused from now on. The same keys again
 // change nothing. It is called by one goroutine at a time.
@@ -84,7 +92,17 @@ func (g *Authenticator) Rules() *access.Rules { return g.rules() }
 // Authenticate implements access.Authenticator. A credential that expired less than 24 h ago still proves its caller, whose
 // Expires is then in the past: expiry takes no lock. One that was revoked proves nothing. The caller is nil for a ticket
 // where there are neither keys nor rules.
-func (g *Authenticator) Authenticate(credential string) (c *access.Caller, err error) {
+func (g *Authenticator) Authenticate(credential string) (*access.Caller, error) {
+	c, err := g.authenticate(credential)
+	if !errors.Is(err, errUnknownKey) && !errors.Is(err, errRevoked) {
+		return c, err
+	}
+	g.refresh()
+	return g.authenticate(credential)
+}
+
+// authenticate is Authenticate by the rules in force.
+func (g *Authenticator) authenticate(credential string) (c *access.Caller, err error) {
 	switch now := time.Now(); {
 	case len(credential) > access.MaxCredential:
 		return nil, errNoCredential

@@ -144,6 +144,8 @@ func (a *app) advice(err error) string {
 		return fmt.Sprintf("repeat the command with --client-id %s --request-id %d: it executes at most once; or ask holdfast outcome %s %d", id.client, cmp.Or(a.first, id.request), id.client, id.request)
 	case cluster.StatusUnauthenticated:
 		return "set HOLDFAST_KEY to a key, or use the path of the volume as the endpoint, as the user that the servers run as"
+	case cluster.StatusLimited:
+		return "see the limits with holdfast whoami, and of a lock's prefix with holdfast can acquire LOCK; release something, or have an administrator raise the quota"
 	case cluster.StatusTooLarge:
 		return "append in pieces with --split"
 	case cluster.StatusStaleRequest:

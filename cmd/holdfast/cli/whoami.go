@@ -38,7 +38,8 @@ func (a *app) canCommand() *cobra.Command {
 		Use:   "can VERB [LOCK]",
 		Short: "Ask whether the access rules let you, or somebody, do something",
 		Long: `Ask whether the access rules let you do something with a lock, and a protected file. VERB is
-acquire, read, append, break or admin. If not, it says why, and exits with 1.
+acquire, read, append, break or admin. If not, it says why, and exits with 5. If so, it lists the
+limits that quotas set for you, and for the lock and the file.
 
   holdfast can append reports/daily --file reports/daily.log
   holdfast can acquire reports/daily --as service:ci --group group:robots`,
@@ -51,7 +52,10 @@ acquire, read, append, break or admin. If not, it says why, and exits with 1.
 				if !r.GetAllowed() {
 					return &wire.Error{Status: cluster.StatusPermissionDenied, Message: r.GetWhy()}
 				}
-				return a.print(wire.WhoAmIBodyOf(r), func(w io.Writer) { fmt.Fprintf(w, "yes, as %s\n", cmp.Or(q.As, nameOf(r))) })
+				return a.print(wire.WhoAmIBodyOf(r), func(w io.Writer) {
+					fmt.Fprintf(w, "yes, as %s\n", cmp.Or(q.As, nameOf(r)))
+					limitsText(w, r)
+				})
 			})
 		},
 	}
@@ -100,5 +104,17 @@ func whoText(w io.Writer, r *pb.WhoAmIResponse) {
 		fmt.Fprintln(w, "the volume has no access rules: everybody may do everything")
 	} else {
 		fmt.Fprintf(w, "access rules: version %d\n", r.GetRules())
+	}
+	limitsText(w, r)
+}
+
+// limitsText lists the limits of an answer.
+func limitsText(w io.Writer, r *pb.WhoAmIResponse) {
+	for _, x := range r.GetLimits() {
+		fmt.Fprintf(w, "at most %s = %d", x.GetName(), x.GetMost())
+		if x.GetPrefix() != "" {
+			fmt.Fprintf(w, " for all callers together below %q", x.GetPrefix())
+		}
+		fmt.Fprintln(w)
 	}
 }

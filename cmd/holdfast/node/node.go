@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/replica"
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -79,6 +80,8 @@ type Options struct {
 	History primary.HistoryOptions
 	// TimeOfDay returns this machine's time of day at a moment; see primary.Options.
 	TimeOfDay func(time.Time) time.Time
+	// Rules returns the access rules in force, for their quotas; see primary.Options. nil = there are none.
+	Rules func() *access.Rules
 }
 
 // Node is one server.
@@ -336,6 +339,7 @@ func (n *Node) serveTerm(ctx context.Context) error {
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
 		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
 		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History, TimeOfDay: n.opt.TimeOfDay,
+		Rules: n.opt.Rules,
 	})
 	p.SetLevel(n.elector.LowestLevel())
 	n.setRole(election.RoleFencing, p)

@@ -260,7 +260,7 @@ func call[R retry.Response](ctx context.Context, c *Caller, k kind, send func(co
 			continue // it has its place in the queue, and the next attempt finds it
 		}
 		failures = note(failures, c.target, v.Err)
-		if refused.Enough(v.Err, began) {
+		if refused.Enough(v.Err, began) || v.Verdict == retry.TooFast && left-time.Since(began) <= 2*v.RetryAfter {
 			if unknown {
 				return none, give(unknown, v.Err, failures)
 			}
@@ -271,7 +271,9 @@ func call[R retry.Response](ctx context.Context, c *Caller, k kind, send func(co
 			named = v.Primary.Client
 			_ = c.acquaint(ctx) // the server that it names has to be of the same cluster
 		}
-		c.next(named)
+		if v.Verdict != retry.TooFast { // no server is quicker
+			c.next(named)
+		}
 		rest := v.RetryAfter
 		if rest > 0 || n%len(c.opt.Endpoints) == 0 { // or all have been asked
 			rest = pause.Next(v.RetryAfter, false)

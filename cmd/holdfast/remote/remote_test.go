@@ -358,6 +358,33 @@ func TestAdvisedPauseIsKept(t *testing.T) {
 	}
 }
 
+// Who is too fast asks the same server again in time, and is told if the budget ends before.
+func TestTooFast(t *testing.T) {
+	limited := func(after time.Duration, times int) func(int) (*pb.Answer, error) {
+		return func(n int) (*pb.Answer, error) {
+			if n <= times {
+				return nil, &wire.Error{Status: cluster.StatusLimited, Message: "quota", RetryAfter: after}
+			}
+			return done(), nil
+		}
+	}
+	other := start(t, func(int) (*pb.Answer, error) { return done(), nil })
+	other.role = pb.Role_ROLE_REPLICA
+	began := time.Now()
+	s := start(t, limited(100*time.Millisecond, 3))
+	if _, err := remote.Write(t.Context(), caller(t, s.addr, other.addr), release); err != nil || time.Since(began) < 300*time.Millisecond || s.asked() != 4 || other.asked() > 0 {
+		t.Errorf("%v after %v: the server was asked %d times, the other one %d times", err, time.Since(began), s.asked(), other.asked())
+	}
+	s = start(t, limited(100*time.Millisecond, 1<<30))
+	if _, err := remote.Write(t.Context(), caller(t, s.addr), release); !errors.Is(err, wire.ErrLimited) || errors.Is(err, remote.ErrNoServer) || s.asked() < 5 {
+		t.Errorf("%v after %d tries", err, s.asked())
+	}
+	s = start(t, limited(0, 1))
+	if _, err := remote.Write(t.Context(), caller(t, s.addr), release); !errors.Is(err, wire.ErrLimited) || s.asked() != 1 {
+		t.Errorf("%v after %d tries", err, s.asked())
+	}
+}
+
 // A wait goes on elsewhere when the server that it waits at is no longer primary.
 func TestWaitLeavesAFormerPrimary(t *testing.T) {
 	next := start(t, func(int) (*pb.Answer, error) { return done(), nil })

@@ -49,6 +49,7 @@ func openCallers(fsys *osfs.FS, about volume.Cluster, log zerolog.Logger) (*call
 		return nil, err
 	}
 	c := &callers{Authenticator: auth.New(about.ID, rules.Rules), fs: fsys, rules: rules, log: log, names: accounts.New()}
+	c.RefreshBy(rules.Refresh)
 	c.logins = fslogin.New(fsys, c.Authenticator, auth.ClockSlack, c.names.Of)
 	_ = c.logins.Look() // run looks again
 	return c, c.readKeys()

@@ -51,9 +51,9 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 		f.port.TakeTLS12()
 	}
 	secured.use(f.port)
-	failures := &service.Failures{}
-	for range 3 { // the limits of each are its own, but for failures
-		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Failures: failures}))
+	failures, usage := &service.Failures{}, &service.Usage{}
+	for range 3 { // the limits of each are its own, but for failures and quotas
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Failures: failures, Usage: usage}))
 	}
 	f.port.DemandIdentity(f.services[0].DemandsIdentity)
 	grpcapi.Register(f.grpc, f.services[0])

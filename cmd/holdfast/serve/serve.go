@@ -144,7 +144,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	nodeOpt := node.Options{
 		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
-		Key: keys.ID(), Disowned: keys.Disowned,
+		Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules,
 		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known,
 	}
 	n, err := atVolume(ctx, &opt, func() (*node.Node, error) {

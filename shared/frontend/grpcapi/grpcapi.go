@@ -125,6 +125,9 @@ func unary(s *service.Service, r ops.Response, err error) (ops.Response, error) 
 	e := &wire.Error{Status: wire.FromStatus(r.GetStatus()), Message: r.GetMessage()}
 	p, after := s.Advice(e.Status)
 	e.Primary, e.RetryAfter = wire.PrimaryOf(p), wire.Millis(after)
+	if e.Status == cluster.StatusLimited {
+		e.RetryAfter = service.ReadRetry
+	}
 	return nil, e
 }
 

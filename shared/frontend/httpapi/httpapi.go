@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -213,6 +214,19 @@ type reply struct {
 	body      []byte
 }
 
+// retryAfter returns when LIMITED asks its caller to come again; 0 where that does not help, as with a count. An answer without room for it is
+// that to a read, which exceeds a rate.
+func (x *reply) retryAfter() time.Duration {
+	said := struct {
+		RetryAfter string `json:"retry_after"`
+	}{service.ReadRetry.String()}
+	if json.Unmarshal(x.body, &said) != nil { // it is another server's
+		return 0
+	}
+	d, _ := time.ParseDuration(said.RetryAfter) // 0 for what is none
+	return d
+}
+
 // newReply encodes an answer. Code 0 means that of the status.
 func newReply(status pb.Status, code int, body any) reply {
 	s := wire.FromStatus(status)
@@ -245,8 +259,11 @@ func (h *Handler) send(w http.ResponseWriter, x reply) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Length", strconv.Itoa(len(x.body)))
-	if x.code == http.StatusServiceUnavailable {
+	switch {
+	case x.code == http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
+	case x.code == http.StatusTooManyRequests && x.retryAfter() > 0:
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(x.retryAfter().Seconds()))))
 	}
 	w.WriteHeader(x.code)
 	_, _ = w.Write(x.body)

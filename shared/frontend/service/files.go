@@ -102,6 +102,17 @@ func (s *Service) fileState(ctx context.Context, name cluster.FileName) (fileEnd
 	return fileEnd{state, reading}, nil
 }
 
+// beginRead is fileState for a request that begins with it: that counts against the rate of the caller.
+func (s *Service) beginRead(ctx context.Context, name cluster.FileName) (fileEnd, error) {
+	if err := name.Validate(); err != nil {
+		return fileEnd{}, wire.Invalid(err.Error())
+	}
+	if err := s.permission(ctx).admit(access.Read, "", string(name)); err != nil {
+		return fileEnd{}, err
+	}
+	return s.fileState(ctx, name)
+}
+
 // wants returns a *wire.Error unless generation, 0 for the present one, is the one that is there
 // and offset is not after its end.
 func (e *fileEnd) wants(name cluster.FileName, generation cluster.Generation, offset int64) error {
@@ -131,7 +142,9 @@ func (s *Service) refusedRead(name cluster.FileName, e *fileEnd, err error) *pb.
 	r := e.response(name, 0)
 	a := Refusal(err)
 	r.Status, r.Message, r.Epoch = a.GetStatus(), a.GetMessage(), max(r.Epoch, a.GetEpoch())
-	r.Primary, r.RetryAfterMs = s.Advice(wire.FromStatus(r.Status))
+	if r.Primary, r.RetryAfterMs = s.Advice(wire.FromStatus(r.Status)); r.Status == pb.Status_STATUS_LIMITED {
+		r.RetryAfterMs = a.GetRetryAfterMs()
+	}
 	return r
 }
 
@@ -232,7 +245,7 @@ type File struct {
 // OpenFile opens a protected file for reads from offset on. Generation 0 is the present one.
 // A refusal is a *wire.Error; any other error is the end of ctx.
 func (s *Service) OpenFile(ctx context.Context, name cluster.FileName, generation cluster.Generation, offset int64) (*File, error) {
-	end, err := s.fileState(ctx, name)
+	end, err := s.beginRead(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +282,7 @@ func (f *File) Close() { f.file.close() }
 // ReadFile reads a piece of a protected file. Only a primary answers with data.
 func (s *Service) ReadFile(ctx context.Context, q *pb.ReadFileRequest) (*pb.ReadFileResponse, error) {
 	name := cluster.FileName(q.GetFile())
-	end, err := s.fileState(ctx, name)
+	end, err := s.beginRead(ctx, name)
 	if err == nil {
 		err = end.wants(name, cluster.Generation(q.GetGeneration()), q.GetOffset())
 	}
@@ -320,7 +333,7 @@ func (s *Service) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.Li
 		}, nil
 	}
 	allowed := s.permission(ctx)
-	if err := allowed.Check(access.Read, "", ""); err != nil {
+	if err := allowed.admit(access.Read, "", ""); err != nil {
 		status, message := answerTo(err)
 		return &pb.ListFilesResponse{Status: status, Message: message}, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/watch"
@@ -37,7 +38,11 @@ func (s *Service) FollowFile(ctx context.Context, q *pb.FollowFileRequest, send 
 	ctx, leave := s.WhileReadable(ctx, x.name)
 	defer leave()
 	defer x.close()
-	err := x.begin(ctx, cluster.Generation(q.GetGeneration()), q.Offset)
+	end, err := s.enterFollow(asked, x.name)
+	if err == nil {
+		defer end()
+		err = x.begin(ctx, cluster.Generation(q.GetGeneration()), q.Offset)
+	}
 	for err == nil {
 		select {
 		case <-ctx.Done():
@@ -59,6 +64,15 @@ func (s *Service) FollowFile(ctx context.Context, q *pb.FollowFileRequest, send 
 		return send(r)
 	}
 	return err // of send
+}
+
+// enterFollow counts a follow, which is a watch to quotas. The other refusals are those of begin.
+func (s *Service) enterFollow(ctx context.Context, name cluster.FileName) (end func(), err error) {
+	allowed := s.permission(ctx)
+	if name.Validate() != nil || !allowed.May(access.Read, "", string(name)) {
+		return func() {}, nil
+	}
+	return allowed.enterWatch()
 }
 
 func (x *following) close() {

@@ -32,12 +32,14 @@ type Permission struct {
 	asked   bool
 	rules   *access.Rules
 	rights  *access.Rights
+	limits  *access.Limits // nil if quotas set none
 	revoked bool
+	usage   *Usage
 }
 
 // Permission returns what a caller may do, nil for one without a credential.
 func (s *Service) Permission(c *access.Caller) Permission {
-	return Permission{auth: s.opt.Authenticator, caller: c}
+	return Permission{auth: s.opt.Authenticator, caller: c, usage: s.opt.Usage}
 }
 
 // look asks the rules in force, and reports whether there are any.
@@ -48,7 +50,7 @@ func (p *Permission) look() bool {
 	if r := p.auth.Rules(); r != p.rules || !p.asked {
 		p.asked, p.rules = true, r
 		if r != nil {
-			p.rights, p.revoked = r.Rights(p.caller), r.Revoked(p.caller)
+			p.rights, p.revoked, p.limits = r.Rights(p.caller), r.Revoked(p.caller), r.Limits(p.caller)
 		}
 	}
 	return p.rules != nil

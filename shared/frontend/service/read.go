@@ -161,7 +161,7 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 		return &pb.GetLockResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}, nil
 	}
 	allowed := s.permission(ctx)
-	if status, message := answerTo(allowed.Check(access.Read, q.GetLock(), "")); status != pb.Status_STATUS_OK {
+	if status, message := answerTo(allowed.admit(access.Read, q.GetLock(), "")); status != pb.Status_STATUS_OK {
 		return &pb.GetLockResponse{Status: status, Message: message}, nil
 	}
 	lock := lockSnapshot{view: locktable.LockView{Name: name}}
@@ -271,7 +271,7 @@ func (s *Service) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.Li
 		}, nil
 	}
 	allowed := s.permission(ctx)
-	if err := allowed.Check(access.Read, "", ""); err != nil {
+	if err := allowed.admit(access.Read, "", ""); err != nil {
 		status, message := answerTo(err)
 		return &pb.ListLocksResponse{Status: status, Message: message}, nil
 	}

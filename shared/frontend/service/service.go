@@ -60,6 +60,8 @@ type Options struct {
 	Logins Logins
 	// Failures bounds how fast callers may fail to show who they are; services may share them. nil = no bound.
 	Failures *Failures
+	// Usage counts what quotas limit; services may share it. nil = one of its own.
+	Usage *Usage
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.
@@ -68,6 +70,9 @@ func New(b serving.Backend, opt Options) *Service {
 	opt.MaxWatches = cmp.Or(opt.MaxWatches, maxWatches)
 	opt.SearchWait = cmp.Or(opt.SearchWait, searchWait)
 	opt.ResetWait = cmp.Or(opt.ResetWait, resetWait)
+	if opt.Usage == nil {
+		opt.Usage = &Usage{}
+	}
 	return &Service{
 		b: b, opt: opt, self: is.Server, cluster: is.ClusterID,
 		large: make(chan struct{}, 1), searches: make(chan struct{}, searches), volume: make(chan struct{}, maxVolume),
@@ -99,9 +104,15 @@ func Identify(q *locktable.Request) bool {
 // Execute has the backend execute a request that has its IDs. It gets the identity of
 // the caller of ctx.
 func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
-	if err := s.permit(ctx, VerbOf(q.Op), string(q.Lock), string(q.File)); err != nil {
+	allowed := s.permission(ctx)
+	err := allowed.Check(VerbOf(q.Op), string(q.Lock), string(q.File))
+	if err == nil && Counts(q.Op) {
+		err = allowed.takeOne(len(q.Data))
+	}
+	if err != nil {
 		return Refusal(err), nil
 	}
+	allowed.LimitTo(q)
 	asked := ctx
 	if q.Op == locktable.OpAcquire && q.Wait != 0 {
 		valid, leave := s.WhilePermitted(ctx, func() error { return s.permission(asked).Ended() })

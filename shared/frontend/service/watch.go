@@ -88,6 +88,11 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 		status, message := answerTo(err)
 		return x.end(0, wire.FromStatus(status), message)
 	}
+	end, err := s.permission(asked).enterWatch()
+	if err != nil {
+		return x.end(0, cluster.StatusLimited, Refusal(err).GetMessage())
+	}
+	defer end()
 	ctx, leave := s.WhilePermitted(ctx, check)
 	defer leave()
 	err = s.watch(ctx, x, q, begun)

@@ -12,6 +12,14 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
+// limitsOf returns the limits of a caller, and those of what a question is about.
+func limitsOf(rules *access.Rules, c *access.Caller, q *pb.WhoAmIRequest) (all []*pb.Limit) {
+	for _, x := range rules.Tell(c, q.GetLock(), q.GetFile()) {
+		all = append(all, &pb.Limit{Name: x.Name, Most: uint64(x.Most), Prefix: x.Prefix})
+	}
+	return all
+}
+
 // WhoAmI answers for whom this server takes the caller, and whether the rules in force permit something to him, or to somebody
 // of whom an administrator asks. It asks neither the table nor the volume.
 func (s *Service) WhoAmI(ctx context.Context, q *pb.WhoAmIRequest) (*pb.WhoAmIResponse, error) {
@@ -27,6 +35,7 @@ func (s *Service) WhoAmI(ctx context.Context, q *pb.WhoAmIRequest) (*pb.WhoAmIRe
 			r.ExpiresUnixMs = c.Expires.UnixMilli()
 		}
 	}
+	r.Limits = limitsOf(rules, serving.CallerOf(ctx), q)
 	v := access.Verb(q.GetVerb())
 	switch v {
 	case "":
@@ -47,6 +56,7 @@ func (s *Service) WhoAmI(ctx context.Context, q *pb.WhoAmIRequest) (*pb.WhoAmIRe
 			return r, nil
 		}
 		*p = s.Permission(rules.Named(as, q.GetAsGroups()))
+		r.Limits = limitsOf(rules, p.caller, q)
 	}
 	err := p.Check(v, q.GetLock(), q.GetFile())
 	if r.Allowed = err == nil; err != nil {

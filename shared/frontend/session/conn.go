@@ -114,6 +114,9 @@ func (x *conn) serve() {
 	// Also where only the client's side is closed: whoever is there no more keeps no place.
 	x.gone.Store(true)
 	x.stopLosses()
+	if x.entered != nil {
+		x.entered()
+	}
 	x.leave()
 	x.abort()
 	x.helpers.Wait()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +42,7 @@ const (
 )
 
 // session is what a connection knows of the session on it, if there is one. The reading goroutine
-// owns client, holder, names and losses.
+// owns client, holder, names, losses, entered and crowded.
 type session struct {
 	client cluster.ClientID // the client of operations that name none; "" for none
 	holder locktable.Holder
@@ -49,6 +50,9 @@ type session struct {
 	refused bool
 	names   convert.Names
 	losses  map[cluster.ClientID]func() // stops the subscription of a client
+	// entered ends the session's place among those that quotas count, nil if it has none; crowded says why.
+	entered func()
+	crowded error
 
 	watches watches
 	// gone is set when the client has closed: it keeps no place in a queue alive any more.
@@ -81,6 +85,7 @@ func (x *conn) hello(q *pb.SessionHello) {
 	// Before the term can end the session: an end without a welcome says that nothing was executed.
 	x.put(&pb.SessionResponse{Welcome: x.welcome(t)}, false)
 	x.v.join(x, t)
+	x.enter()
 	x.subscribeLosses(x.client, cluster.LSN(q.GetLossesAfterLsn()))
 }
 
@@ -170,7 +175,7 @@ func (x *conn) message(b []byte, own bool) error {
 	if err := convert.EachOperation(b, in.add); err != nil {
 		return err
 	}
-	x.term.Submit(in.requests)
+	in.submit()
 	return nil
 }
 
@@ -194,7 +199,7 @@ func (x *conn) intake(n int) intake {
 
 func (in *intake) add(plain *wire.OperationFrame, op *pb.Operation) {
 	if in.seen++; in.seen%maxIntake == 0 {
-		in.x.term.Submit(in.requests)
+		in.submit()
 		in.requests = nil
 		in.x.waitForCapacity()
 	}
@@ -216,6 +221,49 @@ func (in *intake) add(plain *wire.OperationFrame, op *pb.Operation) {
 		in.slab = in.slab[1:]
 	}
 	in.requests = append(in.requests, o)
+}
+
+// submit hands in the requests that quotas leave room for, and refuses the others.
+func (in *intake) submit() { in.x.term.Submit(in.x.withinQuotas(in.requests)) }
+
+// withinQuotas returns the requests that the rate of the caller, and the number of its sessions, leave room for. The others are
+// answered. What only keeps or ends something is among neither.
+func (x *conn) withinQuotas(requests []*serving.AsyncRequest) []*serving.AsyncRequest {
+	if x.allowed.Limits() == nil {
+		return requests
+	}
+	if x.entered == nil {
+		x.enter() // another one may have ended
+	}
+	counts := func(o *serving.AsyncRequest) bool { return service.Counts(o.Request.Op) }
+	if x.entered == nil {
+		return slices.DeleteFunc(requests, func(o *serving.AsyncRequest) bool {
+			if counts(o) {
+				x.refuse(o, x.crowded)
+			}
+			return counts(o)
+		})
+	}
+	return service.Filter(&x.allowed, requests, func(o *serving.AsyncRequest) (int, bool) { return len(o.Request.Data), counts(o) }, x.refuse)
+}
+
+// enter counts the session. If quotas leave no room for it, it goes on all the same, for what its client has: renewals, releases
+// and keep-alives need it.
+func (x *conn) enter() {
+	var key any = x.client
+	if x.client == "" {
+		key = x
+	}
+	x.entered, x.crowded = x.allowed.EnterSession(key)
+}
+
+// refuse answers a request that was to be submitted.
+func (x *conn) refuse(o *serving.AsyncRequest, err error) {
+	if waits(o) {
+		x.inFlight.Add(1) // like other answers
+	}
+	x.drain(o.Bytes)
+	x.send(o.Correlation, service.Refusal(err))
 }
 
 // waits reports whether a request may wait in a queue, and so does not count as in flight.
@@ -249,7 +297,7 @@ func (x *conn) take(m *pb.SessionRequest) error {
 	for _, op := range m.GetOperations() {
 		in.add(nil, op)
 	}
-	x.term.Submit(in.requests)
+	in.submit()
 	for _, q := range m.GetKeepAlives() {
 		x.subscribeLosses(cluster.ClientID(q.GetClientId()), cluster.LSN(q.GetLossesAfterLsn()))
 		x.runHelper(func() { x.keepAlive(q) })
@@ -297,6 +345,7 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 		return false
 	}
 	o.Request.Identity = x.caller.Load().Name()
+	x.allowed.LimitTo(&o.Request)
 	if q := &o.Request; q.Op == locktable.OpAcquire && q.Holder == (locktable.Holder{}) {
 		q.Holder = x.holder
 	}

@@ -100,6 +100,8 @@ func (a *answer) refused() string {
 		return invalidFormat // a TTL that the servers do not give
 	case isDenial(a.status):
 		return denied
+	case a.status == cluster.StatusLimited:
+		return limited
 	}
 	return failed
 }
@@ -243,6 +245,8 @@ func (c *caller) own(ctx, _ context.Context, l *line) string {
 			return failed
 		case isDenial(wire.FromStatus(r.GetStatus())):
 			return denied
+		case r.GetStatus() == pb.Status_STATUS_LIMITED:
+			return limited
 		case r.GetStatus() != pb.Status_STATUS_OK:
 		case wire.Millis(r.GetAgeMs()) > maxAge:
 			return failed

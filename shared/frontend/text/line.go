@@ -23,6 +23,7 @@ const (
 	fail           = "FAIL"
 	none           = "NONE"
 	denied         = "DENIED"
+	limited        = "LIMITED"
 	failed         = "ERROR"
 	timeout        = "TIMEOUT"
 	invalidFormat  = "INVALID_FORMAT"

@@ -72,6 +72,9 @@ const (
 	Status_STATUS_FILE_SEALED Status = 19
 	// The credential is missing, wrong, expired or revoked.
 	Status_STATUS_UNAUTHENTICATED Status = 20
+	// A quota leaves no room for it, and nothing was done. With retry_after_ms it does then; without, something else
+	// has to end first. Clients that do not know this status take it for UNKNOWN, and ask again.
+	Status_STATUS_LIMITED Status = 21
 )
 
 // Enum value maps for Status.
@@ -98,6 +101,7 @@ var (
 		18: "STATUS_OFFSET_MISMATCH",
 		19: "STATUS_FILE_SEALED",
 		20: "STATUS_UNAUTHENTICATED",
+		21: "STATUS_LIMITED",
 	}
 	Status_value = map[string]int32{
 		"STATUS_NONE":                0,
@@ -121,6 +125,7 @@ var (
 		"STATUS_OFFSET_MISMATCH":     18,
 		"STATUS_FILE_SEALED":         19,
 		"STATUS_UNAUTHENTICATED":     20,
+		"STATUS_LIMITED":             21,
 	}
 )
 
@@ -3370,8 +3375,10 @@ type WhoAmIResponse struct {
 	// The version of the rules in force; 0 = there are none, and everybody may do everything.
 	Rules uint64 `protobuf:"varint,8,opt,name=rules,proto3" json:"rules,omitempty"`
 	// Of a question: whether the caller may, and if not, why.
-	Allowed       bool   `protobuf:"varint,9,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Why           string `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`
+	Allowed bool   `protobuf:"varint,9,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Why     string `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`
+	// The quotas that hold for the identity. With a question about a lock or a file, those of its prefixes, too.
+	Limits        []*Limit `protobuf:"bytes,11,rep,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3476,6 +3483,76 @@ func (x *WhoAmIResponse) GetWhy() string {
 	return ""
 }
 
+func (x *WhoAmIResponse) GetLimits() []*Limit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// Limit is the most that quotas of the access rules leave to a caller.
+type Limit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in the rules, such as locks or requests_per_s.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Most uint64 `protobuf:"varint,2,opt,name=most,proto3" json:"most,omitempty"`
+	// All callers together have it below this prefix; "" = the identity by itself.
+	Prefix        string `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limit) Reset() {
+	*x = Limit{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limit) ProtoMessage() {}
+
+func (x *Limit) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limit.ProtoReflect.Descriptor instead.
+func (*Limit) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Limit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Limit) GetMost() uint64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *Limit) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
 type LoginRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That of the first answer, once the directory is made; "" begins a login.
@@ -3488,7 +3565,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3577,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3590,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LoginRequest) GetChallenge() string {
@@ -3549,7 +3626,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3561,7 +3638,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3574,7 +3651,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LoginResponse) GetStatus() Status {
@@ -3655,7 +3732,7 @@ type Lock struct {
 
 func (x *Lock) Reset() {
 	*x = Lock{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3744,7 @@ func (x *Lock) String() string {
 func (*Lock) ProtoMessage() {}
 
 func (x *Lock) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3757,7 @@ func (x *Lock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lock.ProtoReflect.Descriptor instead.
 func (*Lock) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Lock) GetName() string {
@@ -3768,7 +3845,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3780,7 +3857,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3793,7 +3870,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Grant) GetLock() string {
@@ -3922,7 +3999,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4011,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4024,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Waiter) GetClientId() string {
@@ -4045,7 +4122,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4057,7 +4134,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4070,7 +4147,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *File) GetName() string {
@@ -4179,7 +4256,7 @@ type GetLockRequest struct {
 
 func (x *GetLockRequest) Reset() {
 	*x = GetLockRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4268,7 @@ func (x *GetLockRequest) String() string {
 func (*GetLockRequest) ProtoMessage() {}
 
 func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4281,7 @@ func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockRequest.ProtoReflect.Descriptor instead.
 func (*GetLockRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetLockRequest) GetLock() string {
@@ -4250,7 +4327,7 @@ type GetLockResponse struct {
 
 func (x *GetLockResponse) Reset() {
 	*x = GetLockResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4262,7 +4339,7 @@ func (x *GetLockResponse) String() string {
 func (*GetLockResponse) ProtoMessage() {}
 
 func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4275,7 +4352,7 @@ func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockResponse.ProtoReflect.Descriptor instead.
 func (*GetLockResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetLockResponse) GetStatus() Status {
@@ -4335,7 +4412,7 @@ type ListLocksRequest struct {
 
 func (x *ListLocksRequest) Reset() {
 	*x = ListLocksRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4347,7 +4424,7 @@ func (x *ListLocksRequest) String() string {
 func (*ListLocksRequest) ProtoMessage() {}
 
 func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4360,7 +4437,7 @@ func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksRequest.ProtoReflect.Descriptor instead.
 func (*ListLocksRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListLocksRequest) GetPrefix() string {
@@ -4415,7 +4492,7 @@ type ListLocksResponse struct {
 
 func (x *ListLocksResponse) Reset() {
 	*x = ListLocksResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4427,7 +4504,7 @@ func (x *ListLocksResponse) String() string {
 func (*ListLocksResponse) ProtoMessage() {}
 
 func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4517,7 @@ func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksResponse.ProtoReflect.Descriptor instead.
 func (*ListLocksResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListLocksResponse) GetStatus() Status {
@@ -4528,7 +4605,7 @@ type PastGrant struct {
 
 func (x *PastGrant) Reset() {
 	*x = PastGrant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4540,7 +4617,7 @@ func (x *PastGrant) String() string {
 func (*PastGrant) ProtoMessage() {}
 
 func (x *PastGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4553,7 +4630,7 @@ func (x *PastGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastGrant.ProtoReflect.Descriptor instead.
 func (*PastGrant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PastGrant) GetLock() string {
@@ -4710,7 +4787,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4722,7 +4799,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4735,7 +4812,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HistoryRequest) GetTarget() isHistoryRequest_Target {
@@ -4856,7 +4933,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4868,7 +4945,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4881,7 +4958,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HistoryResponse) GetStatus() Status {
@@ -4981,7 +5058,7 @@ type HistoryRange struct {
 
 func (x *HistoryRange) Reset() {
 	*x = HistoryRange{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4993,7 +5070,7 @@ func (x *HistoryRange) String() string {
 func (*HistoryRange) ProtoMessage() {}
 
 func (x *HistoryRange) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5006,7 +5083,7 @@ func (x *HistoryRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRange.ProtoReflect.Descriptor instead.
 func (*HistoryRange) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HistoryRange) GetFromLsn() uint64 {
@@ -5045,7 +5122,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5057,7 +5134,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5070,7 +5147,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListFilesRequest) GetPrefix() string {
@@ -5125,7 +5202,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5137,7 +5214,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5150,7 +5227,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListFilesResponse) GetStatus() Status {
@@ -5217,7 +5294,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5229,7 +5306,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5242,7 +5319,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReadFileRequest) GetFile() string {
@@ -5286,7 +5363,7 @@ type FollowFileRequest struct {
 
 func (x *FollowFileRequest) Reset() {
 	*x = FollowFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5298,7 +5375,7 @@ func (x *FollowFileRequest) String() string {
 func (*FollowFileRequest) ProtoMessage() {}
 
 func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5311,7 +5388,7 @@ func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowFileRequest.ProtoReflect.Descriptor instead.
 func (*FollowFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FollowFileRequest) GetFile() string {
@@ -5361,7 +5438,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5373,7 +5450,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5386,7 +5463,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReadFileResponse) GetStatus() Status {
@@ -5489,7 +5566,7 @@ type BlameFileRequest struct {
 
 func (x *BlameFileRequest) Reset() {
 	*x = BlameFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5501,7 +5578,7 @@ func (x *BlameFileRequest) String() string {
 func (*BlameFileRequest) ProtoMessage() {}
 
 func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5514,7 +5591,7 @@ func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlameFileRequest.ProtoReflect.Descriptor instead.
 func (*BlameFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BlameFileRequest) GetFile() string {
@@ -5571,7 +5648,7 @@ type BlameFileResponse struct {
 
 func (x *BlameFileResponse) Reset() {
 	*x = BlameFileResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5583,7 +5660,7 @@ func (x *BlameFileResponse) String() string {
 func (*BlameFileResponse) ProtoMessage() {}
 
 func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5596,7 +5673,7 @@ func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlameFileResponse.ProtoReflect.Descriptor instead.
 func (*BlameFileResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BlameFileResponse) GetStatus() Status {
@@ -5683,7 +5760,7 @@ type BlamedPiece struct {
 
 func (x *BlamedPiece) Reset() {
 	*x = BlamedPiece{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5695,7 +5772,7 @@ func (x *BlamedPiece) String() string {
 func (*BlamedPiece) ProtoMessage() {}
 
 func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5708,7 +5785,7 @@ func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlamedPiece.ProtoReflect.Descriptor instead.
 func (*BlamedPiece) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BlamedPiece) GetOffset() int64 {
@@ -5815,7 +5892,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5827,7 +5904,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5840,7 +5917,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Event) GetLsn() uint64 {
@@ -6012,7 +6089,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6024,7 +6101,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6037,7 +6114,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WatchRequest) GetTarget() isWatchRequest_Target {
@@ -6122,7 +6199,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6134,7 +6211,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6147,7 +6224,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchResponse) GetStatus() Status {
@@ -6221,7 +6298,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6233,7 +6310,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6246,7 +6323,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Reset) GetPart() uint32 {
@@ -6301,7 +6378,7 @@ type Loss struct {
 
 func (x *Loss) Reset() {
 	*x = Loss{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6313,7 +6390,7 @@ func (x *Loss) String() string {
 func (*Loss) ProtoMessage() {}
 
 func (x *Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6326,7 +6403,7 @@ func (x *Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Loss.ProtoReflect.Descriptor instead.
 func (*Loss) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Loss) GetLock() string {
@@ -6422,7 +6499,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6434,7 +6511,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6447,7 +6524,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Settings) GetVersion() uint32 {
@@ -6516,7 +6593,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6528,7 +6605,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6541,7 +6618,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Call) GetCorrelation() uint64 {
@@ -6588,7 +6665,7 @@ type Return struct {
 
 func (x *Return) Reset() {
 	*x = Return{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6600,7 +6677,7 @@ func (x *Return) String() string {
 func (*Return) ProtoMessage() {}
 
 func (x *Return) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6613,7 +6690,7 @@ func (x *Return) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Return.ProtoReflect.Descriptor instead.
 func (*Return) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Return) GetCorrelation() uint64 {
@@ -6668,7 +6745,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6680,7 +6757,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6693,7 +6770,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SessionRequest) GetHello() *SessionHello {
@@ -6761,7 +6838,7 @@ type SessionHello struct {
 
 func (x *SessionHello) Reset() {
 	*x = SessionHello{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6773,7 +6850,7 @@ func (x *SessionHello) String() string {
 func (*SessionHello) ProtoMessage() {}
 
 func (x *SessionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6786,7 +6863,7 @@ func (x *SessionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionHello.ProtoReflect.Descriptor instead.
 func (*SessionHello) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SessionHello) GetClientId() string {
@@ -6847,7 +6924,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6859,7 +6936,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6872,7 +6949,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Operation) GetCorrelation() uint64 {
@@ -7114,7 +7191,7 @@ type SessionWatch struct {
 
 func (x *SessionWatch) Reset() {
 	*x = SessionWatch{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7126,7 +7203,7 @@ func (x *SessionWatch) String() string {
 func (*SessionWatch) ProtoMessage() {}
 
 func (x *SessionWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7139,7 +7216,7 @@ func (x *SessionWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatch.ProtoReflect.Descriptor instead.
 func (*SessionWatch) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SessionWatch) GetWatchId() uint64 {
@@ -7181,7 +7258,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7193,7 +7270,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7206,7 +7283,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SessionResponse) GetWelcome() *SessionWelcome {
@@ -7302,7 +7379,7 @@ type SessionWelcome struct {
 
 func (x *SessionWelcome) Reset() {
 	*x = SessionWelcome{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7314,7 +7391,7 @@ func (x *SessionWelcome) String() string {
 func (*SessionWelcome) ProtoMessage() {}
 
 func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7327,7 +7404,7 @@ func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWelcome.ProtoReflect.Descriptor instead.
 func (*SessionWelcome) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{67}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SessionWelcome) GetClientId() string {
@@ -7382,7 +7459,7 @@ type SessionEvents struct {
 
 func (x *SessionEvents) Reset() {
 	*x = SessionEvents{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7394,7 +7471,7 @@ func (x *SessionEvents) String() string {
 func (*SessionEvents) ProtoMessage() {}
 
 func (x *SessionEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7407,7 +7484,7 @@ func (x *SessionEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEvents.ProtoReflect.Descriptor instead.
 func (*SessionEvents) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{68}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SessionEvents) GetWatchId() uint64 {
@@ -7434,7 +7511,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7446,7 +7523,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7459,7 +7536,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{69}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StatusRequest) GetLocal() bool {
@@ -7492,7 +7569,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7504,7 +7581,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7517,7 +7594,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{70}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *StatusResponse) GetStatus() Status {
@@ -7629,7 +7706,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7641,7 +7718,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7654,7 +7731,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{71}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Server) GetId() uint32 {
@@ -7798,7 +7875,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[72]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7810,7 +7887,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[72]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7823,7 +7900,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{72}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -7902,7 +7979,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[73]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7914,7 +7991,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[73]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7927,7 +8004,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{73}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -7981,7 +8058,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[74]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7993,7 +8070,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[74]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8006,7 +8083,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{74}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -8067,7 +8144,7 @@ type ForgetClientRequest struct {
 
 func (x *ForgetClientRequest) Reset() {
 	*x = ForgetClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[75]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8079,7 +8156,7 @@ func (x *ForgetClientRequest) String() string {
 func (*ForgetClientRequest) ProtoMessage() {}
 
 func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[75]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8092,7 +8169,7 @@ func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{75}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ForgetClientRequest) GetClientId() string {
@@ -8372,7 +8449,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x04lock\x18\x02 \x01(\tR\x04lock\x12\x12\n" +
 	"\x04file\x18\x03 \x01(\tR\x04file\x12\x0e\n" +
 	"\x02as\x18\x04 \x01(\tR\x02as\x12\x1b\n" +
-	"\tas_groups\x18\x05 \x03(\tR\basGroups\"\xa3\x02\n" +
+	"\tas_groups\x18\x05 \x03(\tR\basGroups\"\xcf\x02\n" +
 	"\x0eWhoAmIResponse\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
@@ -8384,7 +8461,12 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05rules\x18\b \x01(\x04R\x05rules\x12\x18\n" +
 	"\aallowed\x18\t \x01(\bR\aallowed\x12\x10\n" +
 	"\x03why\x18\n" +
-	" \x01(\tR\x03why\"C\n" +
+	" \x01(\tR\x03why\x12*\n" +
+	"\x06limits\x18\v \x03(\v2\x12.holdfast.v1.LimitR\x06limits\"G\n" +
+	"\x05Limit\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\x04R\x04most\x12\x16\n" +
+	"\x06prefix\x18\x03 \x01(\tR\x06prefix\"C\n" +
 	"\fLoginRequest\x12\x1c\n" +
 	"\tchallenge\x18\x01 \x01(\tR\tchallenge\x12\x15\n" +
 	"\x06for_ms\x18\x02 \x01(\x03R\x05forMs\"\xfe\x01\n" +
@@ -8835,7 +8917,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vquarantined\x18\x06 \x01(\x04R\vquarantined\x12\x18\n" +
 	"\aunheard\x18\a \x01(\x04R\aunheard\"2\n" +
 	"\x13ForgetClientRequest\x12\x1b\n" +
-	"\tclient_id\x18\x01 \x01(\tR\bclientId*\x86\x04\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId*\x9a\x04\n" +
 	"\x06Status\x12\x0f\n" +
 	"\vSTATUS_NONE\x10\x00\x12\r\n" +
 	"\tSTATUS_OK\x10\x01\x12\x10\n" +
@@ -8858,7 +8940,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x0eSTATUS_UNKNOWN\x10\x11\x12\x1a\n" +
 	"\x16STATUS_OFFSET_MISMATCH\x10\x12\x12\x16\n" +
 	"\x12STATUS_FILE_SEALED\x10\x13\x12\x1a\n" +
-	"\x16STATUS_UNAUTHENTICATED\x10\x14*f\n" +
+	"\x16STATUS_UNAUTHENTICATED\x10\x14\x12\x12\n" +
+	"\x0eSTATUS_LIMITED\x10\x15*f\n" +
 	"\x04Role\x12\x10\n" +
 	"\fROLE_REPLICA\x10\x00\x12\x12\n" +
 	"\x0eROLE_CANDIDATE\x10\x01\x12\x10\n" +
@@ -8967,7 +9050,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),                 // 0: holdfast.v1.Status
 	(Role)(0),                   // 1: holdfast.v1.Role
@@ -9008,50 +9091,51 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*HandoverRequest)(nil),     // 36: holdfast.v1.HandoverRequest
 	(*WhoAmIRequest)(nil),       // 37: holdfast.v1.WhoAmIRequest
 	(*WhoAmIResponse)(nil),      // 38: holdfast.v1.WhoAmIResponse
-	(*LoginRequest)(nil),        // 39: holdfast.v1.LoginRequest
-	(*LoginResponse)(nil),       // 40: holdfast.v1.LoginResponse
-	(*Lock)(nil),                // 41: holdfast.v1.Lock
-	(*Grant)(nil),               // 42: holdfast.v1.Grant
-	(*Waiter)(nil),              // 43: holdfast.v1.Waiter
-	(*File)(nil),                // 44: holdfast.v1.File
-	(*GetLockRequest)(nil),      // 45: holdfast.v1.GetLockRequest
-	(*GetLockResponse)(nil),     // 46: holdfast.v1.GetLockResponse
-	(*ListLocksRequest)(nil),    // 47: holdfast.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),   // 48: holdfast.v1.ListLocksResponse
-	(*PastGrant)(nil),           // 49: holdfast.v1.PastGrant
-	(*HistoryRequest)(nil),      // 50: holdfast.v1.HistoryRequest
-	(*HistoryResponse)(nil),     // 51: holdfast.v1.HistoryResponse
-	(*HistoryRange)(nil),        // 52: holdfast.v1.HistoryRange
-	(*ListFilesRequest)(nil),    // 53: holdfast.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),   // 54: holdfast.v1.ListFilesResponse
-	(*ReadFileRequest)(nil),     // 55: holdfast.v1.ReadFileRequest
-	(*FollowFileRequest)(nil),   // 56: holdfast.v1.FollowFileRequest
-	(*ReadFileResponse)(nil),    // 57: holdfast.v1.ReadFileResponse
-	(*BlameFileRequest)(nil),    // 58: holdfast.v1.BlameFileRequest
-	(*BlameFileResponse)(nil),   // 59: holdfast.v1.BlameFileResponse
-	(*BlamedPiece)(nil),         // 60: holdfast.v1.BlamedPiece
-	(*Event)(nil),               // 61: holdfast.v1.Event
-	(*WatchRequest)(nil),        // 62: holdfast.v1.WatchRequest
-	(*WatchResponse)(nil),       // 63: holdfast.v1.WatchResponse
-	(*Reset)(nil),               // 64: holdfast.v1.Reset
-	(*Loss)(nil),                // 65: holdfast.v1.Loss
-	(*Settings)(nil),            // 66: holdfast.v1.Settings
-	(*Call)(nil),                // 67: holdfast.v1.Call
-	(*Return)(nil),              // 68: holdfast.v1.Return
-	(*SessionRequest)(nil),      // 69: holdfast.v1.SessionRequest
-	(*SessionHello)(nil),        // 70: holdfast.v1.SessionHello
-	(*Operation)(nil),           // 71: holdfast.v1.Operation
-	(*SessionWatch)(nil),        // 72: holdfast.v1.SessionWatch
-	(*SessionResponse)(nil),     // 73: holdfast.v1.SessionResponse
-	(*SessionWelcome)(nil),      // 74: holdfast.v1.SessionWelcome
-	(*SessionEvents)(nil),       // 75: holdfast.v1.SessionEvents
-	(*StatusRequest)(nil),       // 76: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),      // 77: holdfast.v1.StatusResponse
-	(*Server)(nil),              // 78: holdfast.v1.Server
-	(*VolumeStatus)(nil),        // 79: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),        // 80: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),         // 81: holdfast.v1.TableStatus
-	(*ForgetClientRequest)(nil), // 82: holdfast.v1.ForgetClientRequest
+	(*Limit)(nil),               // 39: holdfast.v1.Limit
+	(*LoginRequest)(nil),        // 40: holdfast.v1.LoginRequest
+	(*LoginResponse)(nil),       // 41: holdfast.v1.LoginResponse
+	(*Lock)(nil),                // 42: holdfast.v1.Lock
+	(*Grant)(nil),               // 43: holdfast.v1.Grant
+	(*Waiter)(nil),              // 44: holdfast.v1.Waiter
+	(*File)(nil),                // 45: holdfast.v1.File
+	(*GetLockRequest)(nil),      // 46: holdfast.v1.GetLockRequest
+	(*GetLockResponse)(nil),     // 47: holdfast.v1.GetLockResponse
+	(*ListLocksRequest)(nil),    // 48: holdfast.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),   // 49: holdfast.v1.ListLocksResponse
+	(*PastGrant)(nil),           // 50: holdfast.v1.PastGrant
+	(*HistoryRequest)(nil),      // 51: holdfast.v1.HistoryRequest
+	(*HistoryResponse)(nil),     // 52: holdfast.v1.HistoryResponse
+	(*HistoryRange)(nil),        // 53: holdfast.v1.HistoryRange
+	(*ListFilesRequest)(nil),    // 54: holdfast.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),   // 55: holdfast.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),     // 56: holdfast.v1.ReadFileRequest
+	(*FollowFileRequest)(nil),   // 57: holdfast.v1.FollowFileRequest
+	(*ReadFileResponse)(nil),    // 58: holdfast.v1.ReadFileResponse
+	(*BlameFileRequest)(nil),    // 59: holdfast.v1.BlameFileRequest
+	(*BlameFileResponse)(nil),   // 60: holdfast.v1.BlameFileResponse
+	(*BlamedPiece)(nil),         // 61: holdfast.v1.BlamedPiece
+	(*Event)(nil),               // 62: holdfast.v1.Event
+	(*WatchRequest)(nil),        // 63: holdfast.v1.WatchRequest
+	(*WatchResponse)(nil),       // 64: holdfast.v1.WatchResponse
+	(*Reset)(nil),               // 65: holdfast.v1.Reset
+	(*Loss)(nil),                // 66: holdfast.v1.Loss
+	(*Settings)(nil),            // 67: holdfast.v1.Settings
+	(*Call)(nil),                // 68: holdfast.v1.Call
+	(*Return)(nil),              // 69: holdfast.v1.Return
+	(*SessionRequest)(nil),      // 70: holdfast.v1.SessionRequest
+	(*SessionHello)(nil),        // 71: holdfast.v1.SessionHello
+	(*Operation)(nil),           // 72: holdfast.v1.Operation
+	(*SessionWatch)(nil),        // 73: holdfast.v1.SessionWatch
+	(*SessionResponse)(nil),     // 74: holdfast.v1.SessionResponse
+	(*SessionWelcome)(nil),      // 75: holdfast.v1.SessionWelcome
+	(*SessionEvents)(nil),       // 76: holdfast.v1.SessionEvents
+	(*StatusRequest)(nil),       // 77: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),      // 78: holdfast.v1.StatusResponse
+	(*Server)(nil),              // 79: holdfast.v1.Server
+	(*VolumeStatus)(nil),        // 80: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),        // 81: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),         // 82: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil), // 83: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -9077,154 +9161,155 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	11,  // 20: holdfast.v1.OutcomeResponse.outcome:type_name -> holdfast.v1.Answer
 	9,   // 21: holdfast.v1.OutcomeResponse.primary:type_name -> holdfast.v1.Primary
 	0,   // 22: holdfast.v1.WhoAmIResponse.status:type_name -> holdfast.v1.Status
-	0,   // 23: holdfast.v1.LoginResponse.status:type_name -> holdfast.v1.Status
-	42,  // 24: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
-	43,  // 25: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
-	44,  // 26: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
-	42,  // 27: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
-	2,   // 28: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
-	7,   // 29: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
-	12,  // 30: holdfast.v1.Grant.ask:type_name -> holdfast.v1.AskToRelease
-	2,   // 31: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
-	7,   // 32: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
-	0,   // 33: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
-	41,  // 34: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
-	0,   // 35: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
-	41,  // 36: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
-	4,   // 37: holdfast.v1.PastGrant.why:type_name -> holdfast.v1.HistoryWhy
-	7,   // 38: holdfast.v1.PastGrant.holder:type_name -> holdfast.v1.Holder
-	10,  // 39: holdfast.v1.PastGrant.last_append:type_name -> holdfast.v1.Receipt
-	2,   // 40: holdfast.v1.PastGrant.mode:type_name -> holdfast.v1.Mode
-	0,   // 41: holdfast.v1.HistoryResponse.status:type_name -> holdfast.v1.Status
-	49,  // 42: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
-	52,  // 43: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
-	52,  // 44: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
-	0,   // 45: holdfast.v1.ListFilesResponse.status:type_name -> holdfast.v1.Status
-	44,  // 46: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
-	0,   // 47: holdfast.v1.ReadFileResponse.status:type_name -> holdfast.v1.Status
-	9,   // 48: holdfast.v1.ReadFileResponse.primary:type_name -> holdfast.v1.Primary
-	0,   // 49: holdfast.v1.BlameFileResponse.status:type_name -> holdfast.v1.Status
-	60,  // 50: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
-	5,   // 51: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
-	2,   // 52: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
-	7,   // 53: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
-	5,   // 54: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
-	0,   // 55: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
-	61,  // 56: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
-	64,  // 57: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
-	9,   // 58: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
-	41,  // 59: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
-	6,   // 60: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
-	10,  // 61: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
-	13,  // 62: holdfast.v1.Return.detail:type_name -> holdfast.v1.ErrorDetail
-	70,  // 63: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
-	71,  // 64: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
-	24,  // 65: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
-	72,  // 66: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
-	67,  // 67: holdfast.v1.SessionRequest.calls:type_name -> holdfast.v1.Call
-	7,   // 68: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
-	15,  // 69: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
-	19,  // 70: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
-	20,  // 71: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
-	27,  // 72: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
-	28,  // 73: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
-	29,  // 74: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
-	30,  // 75: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
-	32,  // 76: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
-	33,  // 77: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
-	35,  // 78: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
-	18,  // 79: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
-	16,  // 80: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
-	31,  // 81: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
-	17,  // 82: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
-	62,  // 83: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
-	74,  // 84: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
-	11,  // 85: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
-	34,  // 86: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
-	25,  // 87: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
-	42,  // 88: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
-	65,  // 89: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
-	75,  // 90: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
-	13,  // 91: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
-	12,  // 92: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
-	68,  // 93: holdfast.v1.SessionResponse.returns:type_name -> holdfast.v1.Return
-	13,  // 94: holdfast.v1.SessionResponse.refused:type_name -> holdfast.v1.ErrorDetail
-	63,  // 95: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
-	0,   // 96: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
-	1,   // 97: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
-	9,   // 98: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	78,  // 99: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	81,  // 100: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
-	1,   // 101: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	79,  // 102: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	80,  // 103: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 104: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 105: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	19,  // 106: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	20,  // 107: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	21,  // 108: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	22,  // 109: holdfast.v1.LockService.Prove:input_type -> holdfast.v1.ProveRequest
-	24,  // 110: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	27,  // 111: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	28,  // 112: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	29,  // 113: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	30,  // 114: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	31,  // 115: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	32,  // 116: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	33,  // 117: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	45,  // 118: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	53,  // 119: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	55,  // 120: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	56,  // 121: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	58,  // 122: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	47,  // 123: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	50,  // 124: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	62,  // 125: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	16,  // 126: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 127: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
-	18,  // 128: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	35,  // 129: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	76,  // 130: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	36,  // 131: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	37,  // 132: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
-	39,  // 133: holdfast.v1.LockService.Login:input_type -> holdfast.v1.LoginRequest
-	82,  // 134: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 135: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 136: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 137: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 138: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 139: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	23,  // 140: holdfast.v1.LockService.Prove:output_type -> holdfast.v1.ProveResponse
-	25,  // 141: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 142: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 143: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 144: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 145: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 146: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 147: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	34,  // 148: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	46,  // 149: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	54,  // 150: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	57,  // 151: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	57,  // 152: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	59,  // 153: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	48,  // 154: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	51,  // 155: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	63,  // 156: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	11,  // 157: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 158: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
-	11,  // 159: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 160: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	77,  // 161: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 162: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	38,  // 163: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
-	40,  // 164: holdfast.v1.LockService.Login:output_type -> holdfast.v1.LoginResponse
-	11,  // 165: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	135, // [135:166] is the sub-list for method output_type
-	104, // [104:135] is the sub-list for method input_type
-	104, // [104:104] is the sub-list for extension type_name
-	104, // [104:104] is the sub-list for extension extendee
-	0,   // [0:104] is the sub-list for field type_name
+	39,  // 23: holdfast.v1.WhoAmIResponse.limits:type_name -> holdfast.v1.Limit
+	0,   // 24: holdfast.v1.LoginResponse.status:type_name -> holdfast.v1.Status
+	43,  // 25: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
+	44,  // 26: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
+	45,  // 27: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
+	43,  // 28: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
+	2,   // 29: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
+	7,   // 30: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
+	12,  // 31: holdfast.v1.Grant.ask:type_name -> holdfast.v1.AskToRelease
+	2,   // 32: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
+	7,   // 33: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
+	0,   // 34: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
+	42,  // 35: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
+	0,   // 36: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
+	42,  // 37: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
+	4,   // 38: holdfast.v1.PastGrant.why:type_name -> holdfast.v1.HistoryWhy
+	7,   // 39: holdfast.v1.PastGrant.holder:type_name -> holdfast.v1.Holder
+	10,  // 40: holdfast.v1.PastGrant.last_append:type_name -> holdfast.v1.Receipt
+	2,   // 41: holdfast.v1.PastGrant.mode:type_name -> holdfast.v1.Mode
+	0,   // 42: holdfast.v1.HistoryResponse.status:type_name -> holdfast.v1.Status
+	50,  // 43: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
+	53,  // 44: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
+	53,  // 45: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
+	0,   // 46: holdfast.v1.ListFilesResponse.status:type_name -> holdfast.v1.Status
+	45,  // 47: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
+	0,   // 48: holdfast.v1.ReadFileResponse.status:type_name -> holdfast.v1.Status
+	9,   // 49: holdfast.v1.ReadFileResponse.primary:type_name -> holdfast.v1.Primary
+	0,   // 50: holdfast.v1.BlameFileResponse.status:type_name -> holdfast.v1.Status
+	61,  // 51: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
+	5,   // 52: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
+	2,   // 53: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
+	7,   // 54: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
+	5,   // 55: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
+	0,   // 56: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
+	62,  // 57: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
+	65,  // 58: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
+	9,   // 59: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
+	42,  // 60: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
+	6,   // 61: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
+	10,  // 62: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
+	13,  // 63: holdfast.v1.Return.detail:type_name -> holdfast.v1.ErrorDetail
+	71,  // 64: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
+	72,  // 65: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
+	24,  // 66: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
+	73,  // 67: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
+	68,  // 68: holdfast.v1.SessionRequest.calls:type_name -> holdfast.v1.Call
+	7,   // 69: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
+	15,  // 70: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
+	19,  // 71: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
+	20,  // 72: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
+	27,  // 73: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
+	28,  // 74: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
+	29,  // 75: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
+	30,  // 76: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
+	32,  // 77: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
+	33,  // 78: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
+	35,  // 79: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
+	18,  // 80: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
+	16,  // 81: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
+	31,  // 82: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
+	17,  // 83: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
+	63,  // 84: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
+	75,  // 85: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
+	11,  // 86: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
+	34,  // 87: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
+	25,  // 88: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
+	43,  // 89: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
+	66,  // 90: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
+	76,  // 91: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
+	13,  // 92: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
+	12,  // 93: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
+	69,  // 94: holdfast.v1.SessionResponse.returns:type_name -> holdfast.v1.Return
+	13,  // 95: holdfast.v1.SessionResponse.refused:type_name -> holdfast.v1.ErrorDetail
+	64,  // 96: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
+	0,   // 97: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
+	1,   // 98: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
+	9,   // 99: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
+	79,  // 100: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	82,  // 101: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	1,   // 102: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	80,  // 103: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	81,  // 104: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 105: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 106: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	19,  // 107: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	20,  // 108: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	21,  // 109: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	22,  // 110: holdfast.v1.LockService.Prove:input_type -> holdfast.v1.ProveRequest
+	24,  // 111: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	27,  // 112: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	28,  // 113: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	29,  // 114: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	30,  // 115: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	31,  // 116: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	32,  // 117: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	33,  // 118: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	46,  // 119: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	54,  // 120: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	56,  // 121: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	57,  // 122: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	59,  // 123: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	48,  // 124: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	51,  // 125: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	63,  // 126: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	16,  // 127: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 128: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
+	18,  // 129: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	35,  // 130: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	77,  // 131: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	36,  // 132: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	37,  // 133: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
+	40,  // 134: holdfast.v1.LockService.Login:input_type -> holdfast.v1.LoginRequest
+	83,  // 135: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 136: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 137: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 138: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 139: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 140: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	23,  // 141: holdfast.v1.LockService.Prove:output_type -> holdfast.v1.ProveResponse
+	25,  // 142: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 143: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 144: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 145: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 146: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 147: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 148: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	34,  // 149: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	47,  // 150: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	55,  // 151: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	58,  // 152: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	58,  // 153: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	60,  // 154: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	49,  // 155: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	52,  // 156: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	64,  // 157: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	11,  // 158: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 159: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
+	11,  // 160: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 161: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	78,  // 162: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 163: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	38,  // 164: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
+	41,  // 165: holdfast.v1.LockService.Login:output_type -> holdfast.v1.LoginResponse
+	11,  // 166: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	136, // [136:167] is the sub-list for method output_type
+	105, // [105:136] is the sub-list for method input_type
+	105, // [105:105] is the sub-list for extension type_name
+	105, // [105:105] is the sub-list for extension extendee
+	0,   // [0:105] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -9236,16 +9321,16 @@ func file_shared_wire_holdfast_proto_init() {
 	file_shared_wire_holdfast_proto_msgTypes[8].OneofWrappers = []any{}
 	file_shared_wire_holdfast_proto_msgTypes[17].OneofWrappers = []any{}
 	file_shared_wire_holdfast_proto_msgTypes[20].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[43].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[44].OneofWrappers = []any{
 		(*HistoryRequest_Lock)(nil),
 		(*HistoryRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[49].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[55].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[50].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[56].OneofWrappers = []any{
 		(*WatchRequest_Lock)(nil),
 		(*WatchRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[64].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[65].OneofWrappers = []any{
 		(*Operation_Acquire)(nil),
 		(*Operation_Release)(nil),
 		(*Operation_Renew)(nil),
@@ -9267,7 +9352,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   76,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
