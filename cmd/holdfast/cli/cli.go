@@ -147,7 +147,7 @@ func (a *app) root() *cobra.Command {
 		return usagef("%v; see %s --help", err, c.CommandPath())
 	})
 	root.AddCommand(
-		a.initCommand(), a.serverCommand(), a.devCommand(),
+		a.initCommand(), a.serverCommand(), a.devCommand(), a.configCommand(),
 		a.runCommand(), a.electCommand(), a.acquireCommand(), a.renewCommand(), a.metadataCommand(), a.downgradeCommand(), a.releaseCommand(),
 		a.appendCommand(),
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
@@ -180,7 +180,7 @@ Exit codes:
   3    the lock is no longer held: lost while the command ran, or the token is not the live one
   4    the service does not answer, or it is not known whether the request was executed
   5    refused or failed for another reason; the message says which
-  6    recover printed its plan, and changed nothing
+  6    recover printed its plan, and changed nothing; config reload: a setting needs a restart
   126  run: the command cannot be executed
   127  run: the command was not found
   130  interrupted while it waited; the request was cancelled. Or while it watched

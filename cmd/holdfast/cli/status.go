@@ -187,6 +187,9 @@ func pidText(pid int64) string {
 
 func serverNote(s *wire.ServerBody) string {
 	note := careNote(s)
+	if len(s.Restart) > 0 {
+		note = strings.TrimPrefix(note+"; needs a restart for "+strings.Join(s.Restart, ", "), "; ")
+	}
 	if k := s.Volume.Canary; k.StaleReads > 0 {
 		note = strings.TrimPrefix(fmt.Sprintf("%s; plain reads were up to %s old", note, k.MaxLag), "; ")
 	}

@@ -49,8 +49,8 @@ type Options struct {
 	// Dial connects to another server's address for clients, for that transport. Its errors are *net.OpError with Op
 	// "dial", which says that nothing was sent. nil = over TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Origins are patterns of origins whose pages are admitted, see origins.Check.
-	Origins []string
+	// Pages says which pages of other origins are admitted; nil = none.
+	Pages *origins.Policy
 }
 
 // Handler is the HTTP front end, as an http.Handler.
@@ -58,7 +58,6 @@ type Handler struct {
 	s       *service.Service
 	opt     Options
 	mux     *http.ServeMux
-	pages   *origins.Policy
 	inner   http.Handler // mux, for requests with their caller
 	encoded encodedEvents
 }
@@ -68,7 +67,10 @@ func New(s *service.Service, opt Options) *Handler {
 	if opt.Transport == nil {
 		opt.Transport = newTransport(opt.Dial)
 	}
-	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), pages: origins.New(opt.Origins)}
+	if opt.Pages == nil {
+		opt.Pages = origins.New(nil)
+	}
+	h := &Handler{s: s, opt: opt, mux: http.NewServeMux()}
 	for route, f := range h.routes() {
 		h.handle(route, f)
 	}
@@ -113,7 +115,7 @@ func (h *Handler) meantForAnother(w http.ResponseWriter, r *http.Request) bool {
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(clusterHeader, h.s.Cluster())
-	answered, err := h.pages.HTTP(w, r)
+	answered, err := h.opt.Pages.HTTP(w, r)
 	if err != nil {
 		h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
 	}
