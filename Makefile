@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 
 build: ## the one binary, in bin/
-	go build -o bin/holdfast ./cmd/holdfast
+	go build -ldflags "-X main.linked=$$(git describe --tags --always --dirty)" -o bin/holdfast ./cmd/holdfast
 
 test:
 	go test work

@@ -374,6 +374,9 @@ func (s *source) checkVars(t *testing.T, v *ast.ValueSpec) {
 		if i < len(v.Values) {
 			value = v.Values[i]
 		}
+		if s.name == "cmd/holdfast/main.go" && name.Name == "linked" && value == nil {
+			continue // the linker sets variables only
+		}
 		sentinel := strings.HasPrefix(name.Name, "Err") || strings.HasPrefix(name.Name, "err")
 		if name.Name != "_" && !sentinel && !s.constant(value) {
 			t.Errorf("%s: var %s at package level: only errors, checks of interfaces and constant tables", s.at(name), name.Name)

@@ -7,11 +7,9 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -29,13 +27,15 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
+	// Linked is the version that the build gave to the binary; "" = none.
+	Linked string
 	// Measure measures how fast a directory's filesystem is; nil is doctor.Measure.
 	Measure func(dir string) (*doctor.Timing, error)
 }
 
-// Process returns the environment of this process.
-func Process() Env {
-	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+// Process returns the environment of this process, whose binary was linked with this version.
+func Process(linked string) Env {
+	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Linked: linked}
 }
 
 // app is one run of the command line: its environment, global flags and state.
@@ -138,6 +138,8 @@ func (a *app) root() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.Version = a.version().String()
+	root.SetVersionTemplate("{{.Version}}\n")
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, what holdfast join prints, or https:// before addresses of servers with certificates that this machine trusts (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
 	flags.StringVar(&a.ca, "ca", "", "a file with the certificate of the servers' authority, such as a copy of the volume's ca.crt: TLS to the addresses of --endpoints (default $HOLDFAST_CA)")
@@ -276,37 +278,4 @@ func (a *app) checkServers() error {
 		}
 	}
 	return nil
-}
-
-func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version of this binary", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			v := readVersion()
-			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "holdfast %s (%s, commit %s)\n", v.Version, v.Go, v.Commit)
-			})
-		},
-	}
-}
-
-type version struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit"`
-	Go      string `json:"go"`
-}
-
-func readVersion() version {
-	v := version{Version: "unknown", Commit: "unknown"}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	v.Version, v.Go = info.Main.Version, info.GoVersion
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			v.Commit = s.Value
-		}
-	}
-	return v
 }
