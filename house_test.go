@@ -152,7 +152,7 @@ func importRules() []importRule {
 		{"primary knows neither replica nor election", below("primary"), bans("replica", "election", "cmd", "clientlib")},
 		{"replica knows neither primary nor election", below("replica"), bans("primary", "election", "cmd", "clientlib")},
 		{"election knows no role and no storage", below("election"), only("shared/cluster", "election")},
-		{"clientlib knows wire, retry and cluster only", below("clientlib"), only("shared/wire", "shared/wire/frames", "shared/wire/pb", "shared/retry", "shared/cluster", "clientlib", "clientlib/join", "clientlib/login", "clientlib/credential")},
+		{"clientlib knows wire, retry and cluster only", below("clientlib"), only("shared/wire", "shared/wire/frames", "shared/wire/pb", "shared/retry", "shared/cluster", "shared/spelling", "clientlib", "clientlib/clientconfig", "clientlib/join", "clientlib/login", "clientlib/credential")},
 		{"packages of users above clientlib know it only", below("clientlib/leader", "clientlib/watch"), only("clientlib")},
 		{"nobody knows faulttests", func(s *source) bool { return !within(s.dir, "faulttests") }, bans("faulttests")},
 		{"tests' filesystems and networks stay in tests", func(s *source) bool { return product(s) && !within(s.dir, doubles...) }, bans(doubles...)},

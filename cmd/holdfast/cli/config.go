@@ -75,14 +75,22 @@ type shownSetting struct {
 }
 
 func (a *app) configShowCommand() *cobra.Command {
+	client := false
 	c := &cobra.Command{
-		Use:   "show [--config FILE] [FLAG...]",
+		Use:   "show [--config FILE] [FLAG...] | show --client",
 		Short: "Show the value of each setting of a server, and where it is from",
 		Long: `Show the value of each setting of a server that was started with these flags, this file
 and this environment, and where it is from. A running server takes the settings that are
-marked with + by holdfast config reload; others need its restart.`,
+marked with + by holdfast config reload; others need its restart.
+
+With --client, show instead which servers commands and clients on this host ask, and with
+which credential: of flags, else of the environment, else of ~/.config/holdfast/config.toml,
+else of /etc/holdfast/client.toml.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if client {
+				return a.showClient(c.Flags().Changed("output"))
+			}
 			s, err := load(a.sources(c.Flags()))
 			if err != nil {
 				return err
@@ -100,6 +108,7 @@ marked with + by holdfast config reload; others need its restart.`,
 			}{all}, func(w io.Writer) { settingsText(w, all) })
 		},
 	}
+	c.Flags().BoolVar(&client, "client", false, "show what clients on this host use")
 	serverFlags(c.Flags())
 	return c
 }
