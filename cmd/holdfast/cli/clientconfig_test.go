@@ -13,8 +13,9 @@ import (
 func TestClientConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "client.toml")
+	key := filepath.Join(dir, "key")
 	bad := filepath.Join(dir, "bad.toml")
-	for name, text := range map[string]string{file: "endpoints = \"127.0.0.1:1\"\nkey-file = \"/k\"\noutput = \"json\"\nca = \"/not/there\"\n", bad: "endpoint = \"a\"\n"} {
+	for name, text := range map[string]string{file: "endpoints = \"127.0.0.1:1\"\nkey-file = \"/k\"\noutput = \"json\"\nca = \"/not/there\"\n", bad: "endpoint = \"a\"\n", key: "hfk_x"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -34,6 +35,7 @@ func TestClientConfiguration(t *testing.T) {
 			[]string{`"f:1","origin":"--endpoints"`, `"/c/holdfast.key"`}},
 		{"the authority of the file", "config show --client", nil, 2, []string{"/not/there"}},
 		{"its endpoints", "status --timeout 100ms", nil, 2, []string{"/not/there"}},
+		{"a variable over its endpoints", "status --timeout 100ms -o text", map[string]string{"HOLDFAST_ENDPOINTS": "127.0.0.1:2", "HOLDFAST_KEY_FILE": key}, 2, []string{"no server answers: 127.0.0.1:2"}},
 		{"a mistake", "status", map[string]string{"HOLDFAST_CLIENT_CONFIG": bad}, 2, []string{bad + `:1:1: unknown key "endpoint": did you mean endpoints?`}},
 		{"a mistake, shown", "config show --client", map[string]string{"HOLDFAST_CLIENT_CONFIG": bad}, 2, []string{"did you mean endpoints?"}},
 		{"an authority that does not concern", "version", map[string]string{"HOLDFAST_CA": "/not/there"}, 0, []string{"version"}},

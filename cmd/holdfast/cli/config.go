@@ -161,7 +161,13 @@ func (a *app) reload(ctx context.Context, dir string) error {
 		return &noServerError{err}
 	case err != nil:
 		return fmt.Errorf("reload: %w", err)
-	case r.Error != "":
+	}
+	return a.reloaded(r)
+}
+
+// reloaded says what became of a reload.
+func (a *app) reloaded(r serve.Reloaded) error {
+	if r.Error != "" {
 		return usagef("the server has changed nothing: %s", r.Error)
 	}
 	if len(r.Restart) > 0 {

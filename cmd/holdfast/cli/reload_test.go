@@ -44,6 +44,7 @@ func TestReloader(t *testing.T) {
 		{"the same", "log-level = \"warn\"", "", "", "", zerolog.WarnLevel},
 		{"a mistake", "log-level = \"error\"\nid = 2", "", "", "f.toml:4:1: key id is already defined", zerolog.WarnLevel},
 		{"a level", "log-level = \"error\"", "log-level", "", "", zerolog.ErrorLevel},
+		{"a certificate that is not there", "log-level = \"debug\"\ntls-cert = \"/not/there\"\ntls-key = \"/not/there\"", "", "", "/not/there", zerolog.ErrorLevel},
 		{"a restart", "log-level = \"error\"\nbind = \"h\"", "", "bind", "", zerolog.ErrorLevel},
 		{"a mistake then", "log-level = \"loud\"", "", "bind", "log-level \"loud\"", zerolog.ErrorLevel},
 		{"the same again", "log-level = \"debug\"\nbind = \"h\"", "log-level", "bind", "", zerolog.DebugLevel},
@@ -97,6 +98,31 @@ func TestConfigCommands(t *testing.T) {
 			if !strings.Contains(out.String(), w) {
 				t.Errorf("%v: no %q in\n%s", x.args, w, &out)
 			}
+		}
+	}
+}
+
+// What needs a restart has an exit code of its own, and a refusal that of a mistake.
+func TestReloaded(t *testing.T) {
+	for _, x := range []struct {
+		r    serve.Reloaded
+		code int
+		want string
+	}{
+		{serve.Reloaded{}, 0, "changed: nothing\n"},
+		{serve.Reloaded{Changed: []string{"a", "b"}}, 0, "changed: a, b\n"},
+		{serve.Reloaded{Changed: []string{"a"}, Restart: []string{"id", "bind"}}, 6, "changed: a\nneeds a restart: id\nneeds a restart: bind\n"},
+		{serve.Reloaded{Restart: []string{"id"}, Error: "f:1:1: x"}, 2, ""},
+	} {
+		var out strings.Builder
+		a := &app{Env: Env{Stdout: &out}, format: formatText}
+		err := a.reloaded(x.r)
+		code := a.code
+		if err != nil {
+			code = exitCode(err)
+		}
+		if code != x.code || out.String() != x.want {
+			t.Errorf("%+v: exit code %d, want %d, and %q", x.r, code, x.code, &out)
 		}
 	}
 }
