@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -223,5 +224,29 @@ func TestReloadStorm(t *testing.T) {
 	}
 	if now := w.status(); now.Epoch != epoch || now.Primary == nil || now.Primary.ID != id {
 		t.Errorf("the term has ended: %+v, and it was epoch %d of server %d", now, epoch, id)
+	}
+}
+
+// A service manager hears that the server is ready, and that it lives.
+func TestServiceManagerHearsTheServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	m, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // a listener
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "150000")
+	startConfigured(t, "")
+	for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1"} {
+		if err := m.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 100)
+		n, err := m.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "told", string(b[:n]), want)
 	}
 }

@@ -120,6 +120,23 @@ var configMutants = []Mutant{
 		By: unit("cmd/holdfast/node", "^TestOtherTimingIsTold$"), Dies: `says nothing of its timing`,
 	},
 	{
+		Name: "ready-too-early",
+		Rule: "a server is ready when the others were asked, not before (package serve, announce)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/notify.go", `!heardAll(n.Status()) && `, `heardAll(n.Status()) && `},
+		},
+		By: unit("cmd/holdfast/serve", "^TestServiceManagerIsTold$"), Dies: `told "READY=1" before the others were heard`,
+	},
+	{
+		Name: "stuck-server-feeds-watchdog",
+		Rule: "a server whose locks are not to be had feeds no watchdog (package serve, announce)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/notify.go", `			n.Status()
+`, ``},
+		},
+		By: unit("cmd/holdfast/serve", "^TestStuckNodeFeedsNoWatchdog$"), Dies: `a node that is stuck tells "WATCHDOG=1"`,
+	},
+	{
 		Name: "clients-file-wins",
 		Rule: "the environment of a client wins over its files (package cli, servers)",
 		Edits: []Edit{

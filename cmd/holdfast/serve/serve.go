@@ -200,6 +200,7 @@ func moved(fsys *osfs.FS, path string, id cluster.ID) bool {
 func run(parent context.Context, n *node.Node, f *fronts, serving map[string]func() error, log zerolog.Logger) error {
 	ctx, stop := context.WithCancelCause(parent)
 	defer stop(nil)
+	go announce(ctx, n, log)
 	ended := make(chan struct{}, len(serving))
 	for name, serve := range serving {
 		go func() {
