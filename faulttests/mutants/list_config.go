@@ -137,6 +137,14 @@ var configMutants = []Mutant{
 		By: unit("cmd/holdfast/serve", "^TestStuckNodeFeedsNoWatchdog$"), Dies: `a node that is stuck tells "WATCHDOG=1"`,
 	},
 	{
+		Name: "completion-offers-locks-for-files",
+		Rule: "shells offer names of protected files where these are meant (package cli, askNames)",
+		Edits: []Edit{
+			{configCLI + "/complete.go", `	if kind == "LOCK" {`, `	if kind != "" {`},
+		},
+		By: unit(configCLI, "^TestCompletion$"), Dies: `"cat ": got`,
+	},
+	{
 		Name: "clients-file-wins",
 		Rule: "the environment of a client wins over its files (package cli, servers)",
 		Edits: []Edit{

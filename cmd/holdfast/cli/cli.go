@@ -173,6 +173,7 @@ func (a *app) root() *cobra.Command {
 		a.guardCommand(), a.holderCommand(),
 	)
 	a.mark(root)
+	a.completeNames(root)
 	return root
 }
 
