@@ -78,3 +78,5 @@ fuzz:
 	go test ./shared/volume -fuzz FuzzSnapshot -fuzztime 30s
 	go test ./shared/cluster -fuzz FuzzPlainPath -fuzztime 30s
 	go test ./shared/frontend/clientport -fuzz FuzzFirstBytes -fuzztime 30s
+	go test ./cmd/holdfast/settings -fuzz FuzzLoad -fuzztime 30s
+	go test ./clientlib/clientconfig -fuzz FuzzParse -fuzztime 30s
