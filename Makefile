@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 
 build: ## the one binary, in bin/
-	go build -o bin/holdfast ./cmd/holdfast
+	go build -ldflags "-X main.linked=$$(git describe --tags --always --dirty)" -o bin/holdfast ./cmd/holdfast
 
 test:
 	go test work
@@ -78,3 +78,5 @@ fuzz:
 	go test ./shared/volume -fuzz FuzzSnapshot -fuzztime 30s
 	go test ./shared/cluster -fuzz FuzzPlainPath -fuzztime 30s
 	go test ./shared/frontend/clientport -fuzz FuzzFirstBytes -fuzztime 30s
+	go test ./cmd/holdfast/settings -fuzz FuzzLoad -fuzztime 30s
+	go test ./clientlib/clientconfig -fuzz FuzzParse -fuzztime 30s

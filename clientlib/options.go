@@ -102,6 +102,7 @@ type Options struct {
 //	HOLDFAST_KEY                            the credential
 //	HOLDFAST_KEY_FILE                       the name of a file with it
 //	$CREDENTIALS_DIRECTORY/holdfast.key     which a service manager makes, such as systemd
+//	key-file in a configuration of clients  the name of a file with it: ~/.config/holdfast/config.toml or /etc/holdfast/client.toml
 //	~/.config/holdfast/CLUSTER.ticket       which holdfast login writes; others must not be able to read it
 //
 // Where none is there, and the endpoint is the path of a volume that takes logins by its filesystem, the client logs in.

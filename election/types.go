@@ -74,6 +74,8 @@ type Status struct {
 	// FeatureLevel is the highest level of records that the server can apply; 0 comes from old
 	// binaries and means 1. Election only carries it.
 	FeatureLevel uint32
+	// Timing is cluster.Timing.Hash of the server; 0 comes from old binaries. Election only carries it.
+	Timing uint64
 }
 
 // Ping is a heartbeat.

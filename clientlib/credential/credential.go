@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/clientlib/clientconfig"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
@@ -42,6 +43,7 @@ type Source func(ctx context.Context, cluster string) (string, error)
 //	HOLDFAST_KEY                            the credential
 //	HOLDFAST_KEY_FILE                       the name of a file with it
 //	$CREDENTIALS_DIRECTORY/holdfast.key     which a service manager makes, such as systemd
+//	key-file in a configuration of clients  the name of a file with it, see package clientconfig
 //	~/.config/holdfast/CLUSTER.ticket       which holdfast login writes; others must not be able to read it
 //
 // before, if not nil, is asked before the last one. Where there is no ticket, or only one that has expired, and the Source is
@@ -60,6 +62,13 @@ func FromEnvironment(getenv func(string) string, before Source) Source {
 				return text, err
 			}
 		}
+		config, err := clientconfig.Read(getenv)
+		if err != nil {
+			return "", err
+		}
+		if config.KeyFile != "" {
+			return fromFile(config.KeyFile)
+		}
 		if before != nil {
 			if text, err := before(ctx, cluster); text != "" || err != nil {
 				return text, err
@@ -76,11 +85,8 @@ func FromEnvironment(getenv func(string) string, before Source) Source {
 
 // TicketFile returns the name of the file with a user's ticket of a cluster; "" if the user has no directory for it.
 func TicketFile(getenv func(string) string, cluster string) string {
-	dir := getenv("XDG_CONFIG_HOME")
-	if home := getenv("HOME"); !filepath.IsAbs(dir) && filepath.IsAbs(home) {
-		dir = filepath.Join(home, ".config")
-	}
-	if !filepath.IsAbs(dir) {
+	dir := clientconfig.Directory(getenv)
+	if dir == "" {
 		return ""
 	}
 	return filepath.Join(dir, "holdfast", cluster+".ticket")

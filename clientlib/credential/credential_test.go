@@ -5,6 +5,7 @@ package credential_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,6 +33,7 @@ func TestFromEnvironment(t *testing.T) {
 	write(t, filepath.Join(dir, "xdg", "holdfast", "c1.ticket"), "hft_xdg", 0o600)
 	file := write(t, filepath.Join(dir, "file"), " hfk_file \n", 0o644)
 	bad := write(t, filepath.Join(dir, "bad"), "verysecret", 0o600)
+	config := write(t, filepath.Join(dir, "config.toml"), fmt.Sprintf("key-file = %q\n", file), 0o600)
 	type env = map[string]string
 	for name, x := range map[string]struct {
 		env     env
@@ -45,6 +47,9 @@ func TestFromEnvironment(t *testing.T) {
 		"no key file":              {env{"HOLDFAST_KEY_FILE": dir + "/none"}, "c1", "", "no such file"},
 		"a service's":              {env{"CREDENTIALS_DIRECTORY": dir + "/credentials", "HOME": dir}, "c1", "hfk_service", ""},
 		"a service's without":      {env{"CREDENTIALS_DIRECTORY": dir, "HOME": dir}, "c1", "hft_ticket", ""},
+		"a configured key file":    {env{"HOLDFAST_CLIENT_CONFIG": config, "HOME": dir}, "c1", "hfk_file", ""},
+		"a key over it":            {env{"HOLDFAST_CLIENT_CONFIG": config, "CREDENTIALS_DIRECTORY": dir + "/credentials"}, "c1", "hfk_service", ""},
+		"a mistake in the file":    {env{"HOLDFAST_CLIENT_CONFIG": file, "HOME": dir}, "c1", "", "file:1:"},
 		"a ticket":                 {env{"HOME": dir}, "c1", "hft_ticket", ""},
 		"a ticket elsewhere":       {env{"HOME": dir, "XDG_CONFIG_HOME": dir + "/xdg"}, "c1", "hft_xdg", ""},
 		"another cluster's ticket": {env{"HOME": dir}, "c3", "", ""},

@@ -10,6 +10,9 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/cli"
 )
 
+// linked is the version, which the linker sets: -ldflags "-X main.linked=v0.1.0". See the Makefile.
+var linked string
+
 func main() {
-	os.Exit(cli.Main(os.Args[1:], cli.Process()))
+	os.Exit(cli.Main(os.Args[1:], cli.Process(linked)))
 }

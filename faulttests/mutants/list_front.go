@@ -482,7 +482,7 @@ var frontMutants = []Mutant{
 		Name: "address-takes-all-connections", Also: "",
 		Rule: "one address has a part of the connections only (serve, enter)",
 		Edits: []Edit{
-			{"cmd/holdfast/serve/room.go", `if r.mu.of[from] >= r.each {`, `if r.mu.of[from] < 0 {`},
+			{"cmd/holdfast/serve/room.go", `if r.mu.of[from] >= r.each() {`, `if r.mu.of[from] < 0 {`},
 		},
 		By:   unit("cmd/holdfast/serve", "^TestConnectionsOfAnAddressAreBounded$"),
 		Dies: `connections of one address`,

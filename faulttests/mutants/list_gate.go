@@ -200,12 +200,10 @@ var gateMutants = []Mutant{
 	},
 	{
 		Name: "address-bound-not-as-asked",
-		Rule: "an address has as many connections as --max-connections-per-address says (package serve, newRoom)",
+		Rule: "an address has as many connections as max-connections-per-address says (package serve, perAddress)",
 		Edits: []Edit{
-			{"cmd/holdfast/serve/room.go", `each: cmp.Or(each, ConnectionsPerAddress)`, `each: max(each, ConnectionsPerAddress)`},
-			{"cmd/holdfast/serve/room.go", `	"cmp"
-`, ``},
+			{"cmd/holdfast/serve/live.go", `cmp.Or(s.now.Load().PerAddress, `, `max(s.now.Load().PerAddress, `},
 		},
-		By: unit("cmd/holdfast/serve", "^TestConnectionsOfAnAddressAreBounded$"), Dies: `connections of one address`,
+		By: unit("cmd/holdfast/serve", "^TestLiveSettingsChangeTogether$"), Dies: `PerAddress:4`,
 	},
 }

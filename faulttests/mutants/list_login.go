@@ -206,8 +206,8 @@ var loginMutants = []Mutant{
 		Name: "outside-forgets",
 		Rule: "where new certificates from outside are no good, the old ones stay (package serve, read)",
 		Edits: []Edit{
-			{"cmd/holdfast/serve/outside.go", `	leaf, clients := o.leaf, o.clients
-`, `	leaf, clients := o.leaf, o.clients
+			{"cmd/holdfast/serve/outside.go", `	var leaf *tls.Certificate
+`, `	var leaf *tls.Certificate
 	o.leaf = nil
 `},
 		},

@@ -29,7 +29,7 @@ var wayMutants = []Mutant{
 		Name: "ws-origins-not-asked", Also: "",
 		Rule: "a handshake of WebSocket is refused to pages that are not permitted (package ws, ServeHTTP)",
 		Edits: []Edit{
-			{"shared/frontend/ws/ws.go", `s.pages.Handshake(r); err != nil {`, `s.pages.Handshake(r); err != nil && r.Header.Get("Origin") == "null" {`},
+			{"shared/frontend/ws/ws.go", `s.opt.Pages.Handshake(r); err != nil {`, `s.opt.Pages.Handshake(r); err != nil && r.Header.Get("Origin") == "null" {`},
 		},
 		By: unit("shared/frontend/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
 	},

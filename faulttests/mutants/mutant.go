@@ -144,6 +144,6 @@ func List() []Mutant {
 		watchMutants, portMutants, gateMutants, clientTLSMutants, accessMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants, peertlsMutants, credentialMutants, loginMutants, proofMutants, quotaMutants, doorMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, lateMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
-		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants, pageMutants,
+		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants, pageMutants, configMutants,
 	)
 }

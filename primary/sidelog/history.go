@@ -30,6 +30,8 @@ type HistoryOptions struct {
 	// TotalBytes and Age bound what is kept: 256 MiB, 90 days.
 	TotalBytes int64
 	Age        time.Duration
+	// Bounds returns TotalBytes and Age as they are now, of a server that takes others while it runs. nil = as above.
+	Bounds func() (totalBytes int64, age time.Duration)
 	// Interval is how late an end is written at most: 1 s.
 	Interval time.Duration
 }
@@ -43,6 +45,10 @@ func (o HistoryOptions) complete() HistoryOptions {
 	}
 	if o.Age == 0 {
 		o.Age = 90 * 24 * time.Hour
+	}
+	if o.Bounds == nil {
+		total, age := o.TotalBytes, o.Age
+		o.Bounds = func() (int64, time.Duration) { return total, age }
 	}
 	if o.Interval == 0 {
 		o.Interval = time.Second
@@ -357,13 +363,14 @@ func (h *History) retain(ctx context.Context, now time.Time) error {
 		}
 	}
 	day := h.cfg.TimeOfDay(now)
-	oldest := day.Add(-h.cfg.Age).UnixMilli()
+	most, age := h.cfg.Bounds()
+	oldest := day.Add(-age).UnixMilli()
 	if !h.clock.believed(now, day) {
 		oldest = 0
 	}
 	gone, own := 0, h.cfg.Files.Name()
 	for i := 0; i+1 < len(all) && all[i] != own; i++ { // the newest stays
-		if next := kept[i+1].began; total <= h.cfg.TotalBytes && (next == 0 || next >= oldest) {
+		if next := kept[i+1].began; total <= most && (next == 0 || next >= oldest) {
 			break
 		}
 		total -= kept[i].size

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"hash/fnv"
 	"time"
 )
 
@@ -83,17 +84,40 @@ func DefaultTiming() Timing {
 	}
 }
 
+// Hash returns a number that two servers compare to see whether they have the same timing. It is never 0. A field that
+// is added later goes into it only where it is not its default: binaries of two versions agree as long as they can.
+func (t Timing) Hash() uint64 {
+	if t.PushAck == "" {
+		t.PushAck = PushAckNone
+	}
+	h := fnv.New64a()
+	fmt.Fprintln(h, int64(t.Heartbeat), int64(t.Suspicion), int64(t.MajorityWindow), int64(t.QuorumTimeout), int64(t.StorageTimeout), int64(t.FencingPeriod), int64(t.Staleness),
+		int64(t.MinTTL), int64(t.MaxTTL), int64(t.ClearBuffer), int64(t.ClientRetention), t.Policy, t.PushAck, int64(t.PushAckTimeout))
+	return max(1, h.Sum64())
+}
+
+// TimingError reports a value that Timing.Validate refuses.
+type TimingError struct {
+	// Name is that of the setting, such as min-ttl.
+	Name string
+	// Text says what is wrong with its value.
+	Text string
+}
+
+// Error implements error.
+func (e *TimingError) Error() string { return e.Name + " " + e.Text }
+
 // Validate checks the inequalities between the timings. Only those on Staleness and MinTTL are
-// needed for safety; the others keep the cluster live.
+// needed for safety; the others keep the cluster live. Its error is a *TimingError.
 func (t Timing) Validate() error {
 	atLeast := func(name string, got, least time.Duration, why string) error {
 		if got < least {
-			return fmt.Errorf("%s is %v but must be at least %v: %s", name, got, least, why)
+			return &TimingError{name, fmt.Sprintf("is %v but must be at least %v: %s", got, least, why)}
 		}
 		return nil
 	}
 	if t.Policy != PolicyPreserve && t.Policy != PolicyClear {
-		return fmt.Errorf("failover policy %q: use %q or %q", t.Policy, PolicyPreserve, PolicyClear)
+		return &TimingError{"failover-policy", fmt.Sprintf("%q: use %q or %q", t.Policy, PolicyPreserve, PolicyClear)}
 	}
 	switch t.PushAck {
 	case "", PushAckNone:
@@ -102,7 +126,7 @@ func (t Timing) Validate() error {
 			return err
 		}
 	default:
-		return fmt.Errorf("push-ack %q: use %q, %q or %q", t.PushAck, PushAckNone, PushAckMajority, PushAckAll)
+		return &TimingError{"push-ack", fmt.Sprintf("%q: use %q, %q or %q", t.PushAck, PushAckNone, PushAckMajority, PushAckAll)}
 	}
 	for _, err := range []error{
 		atLeast("heartbeat", t.Heartbeat, time.Millisecond, "pings would fill the network"),

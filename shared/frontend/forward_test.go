@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -82,7 +83,7 @@ func TestReplicaForwardsWrites(t *testing.T) {
 func TestForwardForAPage(t *testing.T) {
 	const origin = "https://elsewhere.example"
 	_, primary, _, replica := pair(t)
-	h := serveHTTPWith(t, replica, httpapi.Options{Log: zerolog.New(t.Output()), Origins: []string{origin}})
+	h := serveHTTPWith(t, replica, httpapi.Options{Log: zerolog.New(t.Output()), Pages: origins.New([]string{origin})})
 	token := primary.ok("/v1/acquire", `{"lock":"l","ttl":"30s"}`).Token
 	primary.ok(fmt.Sprintf("/v1/append?lock=l&token=%d&file=f", token), "data")
 	for route, body := range map[string]string{"POST /v1/renew": fmt.Sprintf(`{"lock":"l","token":%d}`, token), "GET /v1/files/f": ""} {

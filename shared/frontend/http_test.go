@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -361,7 +362,7 @@ func TestOtherSitesCannotUseABrowser(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	// Unless their origin is permitted: the browser asks first, and lets the page read what was answered.
-	h = httpapi.New(service.New(startPrimary(t), service.Options{}), httpapi.Options{Origins: []string{"https://elsewhere.example"}})
+	h = httpapi.New(service.New(startPrimary(t), service.Options{}), httpapi.Options{Pages: origins.New([]string{"https://elsewhere.example"})})
 	for method, code := range map[string]int{"OPTIONS": 204, "POST": 200} {
 		r := httptest.NewRequest(method, "/v1/acquire", strings.NewReader(`{"lock":"l","ttl":"30s"}`))
 		r.Header.Set("Origin", "https://elsewhere.example")

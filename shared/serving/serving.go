@@ -205,6 +205,8 @@ type ServerStatus struct {
 	Unwaited bool
 	// FeatureLevel is the highest level of records that it can apply; 0 if not known.
 	FeatureLevel uint32
+	// Restart are settings of the server that answers which were changed, and count after its restart only.
+	Restart []string
 	// Conflict reports whether two processes use this ID.
 	Conflict bool
 }

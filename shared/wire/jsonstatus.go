@@ -43,6 +43,8 @@ type ServerBody struct {
 	Unwaited  bool       `json:"unwaited"` // answers should wait for this replica, and do not any more
 	// FeatureLevel is the highest level of records that it can apply; 0 if it is not known.
 	FeatureLevel uint32 `json:"feature_level"`
+	// Restart are settings that were changed and count after a restart only; empty where the server itself was not asked.
+	Restart []string `json:"config_pending_restart"`
 }
 
 // VolumeBody is the volume as one server sees it.
@@ -96,7 +98,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 				Canary: canaryBodyOf(v.GetCanary()),
 			},
 			Able: s.GetAble(), Reachable: s.GetReachable(), HeardAgo: ageOrNever(s.GetHeardAgoMs()), Conflict: s.GetConflict(), Unwaited: s.GetUnwaited(),
-			Version: s.GetVersion(), Uptime: duration(s.GetUptimeMs()), FeatureLevel: s.GetFeatureLevel(),
+			Version: s.GetVersion(), Uptime: duration(s.GetUptimeMs()), FeatureLevel: s.GetFeatureLevel(), Restart: append([]string{}, s.GetConfigPendingRestart()...),
 		}
 	}
 	if t := r.GetTable(); t != nil {

@@ -7,17 +7,17 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"net"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/clientlib/clientconfig"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
@@ -29,13 +29,15 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
+	// Linked is the version that the build gave to the binary; "" = none.
+	Linked string
 	// Measure measures how fast a directory's filesystem is; nil is doctor.Measure.
 	Measure func(dir string) (*doctor.Timing, error)
 }
 
-// Process returns the environment of this process.
-func Process() Env {
-	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+// Process returns the environment of this process, whose binary was linked with this version.
+func Process(linked string) Env {
+	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Linked: linked}
 }
 
 // app is one run of the command line: its environment, global flags and state.
@@ -43,6 +45,10 @@ type app struct {
 	Env
 	endpoints string
 	ca        string // a file with the certificate of the servers' authority
+	joined    string // the endpoints with the pin of that authority; "" = there is none
+	// client is what files configure, of which clientErr is a mistake: commands that ask servers return it.
+	client    clientconfig.Sourced
+	clientErr error
 	format    string
 	budget    time.Duration
 	// command is the name of the command that runs, and request the IDs of its request, if any.
@@ -126,28 +132,38 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          unknownCommand,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			a.client, a.clientErr = clientconfig.Read(a.Getenv)
+			if !c.Flags().Changed("output") {
+				a.format = cmp.Or(a.client.Output, a.format)
+			}
 			if a.format != formatText && a.format != formatJSON {
 				return usagef("--output %q: use text or json", a.format)
 			}
 			if a.budget <= 0 {
 				return usagef("--timeout %v: use a duration like 15s", a.budget)
 			}
-			return a.byAuthority()
+			err := a.byAuthority()
+			if err != nil && a.ca == "" { // it does not concern commands that ask no server
+				a.clientErr, err = errors.Join(a.clientErr, err), nil
+			}
+			return err
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.Version = a.version().String()
+	root.SetVersionTemplate("{{.Version}}\n")
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, what holdfast join prints, or https:// before addresses of servers with certificates that this machine trusts (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
-	flags.StringVar(&a.ca, "ca", "", "a file with the certificate of the servers' authority, such as a copy of the volume's ca.crt: TLS to the addresses of --endpoints (default $HOLDFAST_CA)")
+	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, what holdfast join prints, or https:// before addresses of servers with certificates that this machine trusts (default $HOLDFAST_ENDPOINTS, that of a configuration file, or "+defaultEndpoints+")")
+	flags.StringVar(&a.ca, "ca", "", "a file with the certificate of the servers' authority, such as a copy of the volume's ca.crt: TLS to the addresses of --endpoints (default $HOLDFAST_CA, or that of a configuration file)")
 	flags.DurationVar(&a.budget, "timeout", remote.DefaultBudget, "how long to look for a server that answers")
 	flags.StringVarP(&a.format, "output", "o", formatText, "text or json")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, c.CommandPath())
 	})
 	root.AddCommand(
-		a.initCommand(), a.serverCommand(), a.devCommand(),
+		a.initCommand(), a.serverCommand(), a.devCommand(), a.configCommand(),
 		a.runCommand(), a.electCommand(), a.acquireCommand(), a.renewCommand(), a.metadataCommand(), a.downgradeCommand(), a.releaseCommand(),
 		a.appendCommand(),
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
@@ -157,6 +173,7 @@ func (a *app) root() *cobra.Command {
 		a.guardCommand(), a.holderCommand(),
 	)
 	a.mark(root)
+	a.completeNames(root)
 	return root
 }
 
@@ -180,7 +197,7 @@ Exit codes:
   3    the lock is no longer held: lost while the command ran, or the token is not the live one
   4    the service does not answer, or it is not known whether the request was executed
   5    refused or failed for another reason; the message says which
-  6    recover printed its plan, and changed nothing
+  6    recover printed its plan, and changed nothing; config reload: a setting needs a restart
   126  run: the command cannot be executed
   127  run: the command was not found
   130  interrupted while it waited; the request was cancelled. Or while it watched
@@ -199,22 +216,23 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	return usagef("unknown command %q%s See %s --help", args[0], cmp.Or(meant, "."), c.CommandPath())
 }
 
-// servers returns the endpoints to use, of --endpoints, the environment, or `holdfast dev`.
+// servers returns the endpoints to use, of --endpoints, the environment, a file, or `holdfast dev`.
 func (a *app) servers() []string {
-	list := a.endpoints
-	if list == "" {
-		list = a.Getenv("HOLDFAST_ENDPOINTS")
+	return endpointsOf(cmp.Or(a.joined, a.endpoints, a.Getenv("HOLDFAST_ENDPOINTS"), a.client.Endpoints, defaultEndpoints))
+}
+
+// authority returns the file with the certificate of the servers' authority, "" for none. That of a file goes with the endpoints there.
+func (a *app) authority() string {
+	file := cmp.Or(a.ca, a.Getenv("HOLDFAST_CA"))
+	if file == "" && cmp.Or(a.endpoints, a.Getenv("HOLDFAST_ENDPOINTS")) == "" {
+		return a.client.CA
 	}
-	if list == "" {
-		list = defaultEndpoints
-	}
-	return endpointsOf(list)
+	return file
 }
 
 // byAuthority makes the addresses of the servers a join string, if there is a certificate of their authority.
 func (a *app) byAuthority() error {
-	file := cmp.Or(a.ca, a.Getenv("HOLDFAST_CA"))
-	all := a.servers()
+	file, all := a.authority(), a.servers()
 	if file == "" || a.ca == "" && len(all) > 0 && join.Whole(all[0]) { // a path or a join string says more
 		return nil
 	}
@@ -229,8 +247,8 @@ func (a *app) byAuthority() error {
 	if len(all) > 0 && join.Whole(all[0]) {
 		return usagef("--ca: the endpoint %s says itself by what the servers are recognized: leave one of them out", all[0])
 	}
-	a.endpoints = join.Text(all, join.Pin(ca))
-	if _, _, err := join.Parse(a.endpoints); err != nil {
+	a.joined = join.Text(all, join.Pin(ca))
+	if _, _, err := join.Parse(a.joined); err != nil {
 		return usagef("--endpoints, or HOLDFAST_ENDPOINTS, with --ca: use HOST:PORT, with commas between: %v", err)
 	}
 	return nil
@@ -253,6 +271,9 @@ func endpointsOf(list string) []string {
 // checkServers refuses texts that cannot be addresses, or no credential: a caller would try them until its time
 // is over.
 func (a *app) checkServers() error {
+	if a.clientErr != nil {
+		return usagef("%v", a.clientErr)
+	}
 	all := a.servers()
 	if len(all) == 0 {
 		return usagef("--endpoints, or HOLDFAST_ENDPOINTS: name at least one server, HOST:PORT of its gRPC front end")
@@ -276,37 +297,4 @@ func (a *app) checkServers() error {
 		}
 	}
 	return nil
-}
-
-func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version of this binary", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			v := readVersion()
-			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "holdfast %s (%s, commit %s)\n", v.Version, v.Go, v.Commit)
-			})
-		},
-	}
-}
-
-type version struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit"`
-	Go      string `json:"go"`
-}
-
-func readVersion() version {
-	v := version{Version: "unknown", Commit: "unknown"}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	v.Version, v.Go = info.Main.Version, info.GoVersion
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			v.Commit = s.Value
-		}
-	}
-	return v
 }

@@ -310,7 +310,8 @@ func TestServerSaysWhatIsWrong(t *testing.T) {
 		{`{"min_ttl": "10m", "max-ttl": "1m"}`, []string{"--id", "1", "--volume", dir}, 2, "max-ttl"},
 		{`{"colour": "red"}`, []string{"--id", "1", "--volume", dir}, 2, "colour"},
 		{`{"id": "one"}`, []string{"--volume", dir}, 2, "id"},
-		{`id = 1`, []string{"--volume", dir}, 2, "JSON"},
+		{`id = 1`, []string{"--volume", dir}, 5, "in use"},
+		{`{"id" = 1}`, []string{"--volume", dir}, 2, "JSON"},
 	} {
 		write(x.config)
 		r := run("", "", append([]string{"server", "--config", config}, x.args...)...)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	rules "github.com/holdfast-lock/holdfast/cmd/holdfast/access"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/dev"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/settings"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -31,7 +33,6 @@ func (a *app) devCommand() *cobra.Command {
 	var dir string
 	var base int
 	secure := false
-	f := &serverFlags{}
 	c := &cobra.Command{
 		Use:   "dev [--dir DIR] [--base-port 7601] [--secure]",
 		Short: "Run three servers on this machine, to try Holdfast",
@@ -50,40 +51,38 @@ one object with addresses and process IDs.`,
 			if last := 65536 - (defaultPeerPort - defaultClientPort) - devServers; base < 1 || base > last {
 				return usagef("--base-port %d: use 1 to %d", base, last)
 			}
-			return a.dev(c.Context(), devSite{dir, base, secure}, a.passOn(c.Flags(), f))
+			return a.dev(c.Context(), devSite{dir, base, secure}, a.passOn(c.Flags()))
 		},
 	}
 	fl := c.Flags()
 	fl.StringVar(&dir, "dir", "", "the directory (default: a fresh one under ./.holdfast)")
 	fl.IntVar(&base, "base-port", defaultClientPort, "the first port for clients")
 	fl.BoolVar(&secure, "secure", false, "with TLS, access rules and credentials")
-	originFlag(fl, f)
-	unsafeFlag(fl, f)
-	logFlags(fl, f)
-	timingFlags(fl, f)
+	settings.AddFlags(fl, forDev)
 	return c
 }
 
-// passOn returns the arguments of a server's command line, with the flags that were given to dev.
-func (a *app) passOn(fl *pflag.FlagSet, f *serverFlags) []string {
-	format := f.logFormat
-	if format == "" {
-		format = "console"
+// forDev reports whether dev has a setting of its servers as a flag.
+func forDev(x *settings.Setting) bool {
+	switch x.Name {
+	case "web-origins", "ws-origin", "unsafe-filesystem":
+		return true
 	}
-	args := []string{"server", "--log-format", format, "--data-dir", serve.NoDataDir}
-	fl.Visit(func(x *pflag.Flag) {
-		switch x.Name {
-		case "dir", "base-port", "secure", "log-format", "output", "endpoints", "ca", "timeout":
-		default:
-			values := []string{x.Value.String()}
-			if list, ok := x.Value.(pflag.SliceValue); ok {
-				values = list.GetSlice()
-			}
-			for _, v := range values {
-				args = append(args, "--"+x.Name+"="+v)
-			}
+	return x.Group == settings.Logs || x.Group == settings.Timing
+}
+
+// passOn returns the arguments of a server's command line, with the flags that were given to dev.
+func (a *app) passOn(fl *pflag.FlagSet) []string {
+	given := settings.Given(fl)
+	if given["log-format"] == nil {
+		given["log-format"] = []string{settings.FormatConsole}
+	}
+	args := []string{"server", "--data-dir", serve.NoDataDir}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		for _, v := range given[name] {
+			args = append(args, "--"+name+"="+v)
 		}
-	})
+	}
 	return args
 }
 

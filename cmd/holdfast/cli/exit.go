@@ -25,6 +25,8 @@ const (
 	exitFailed      = 5
 	// exitPlanned is for recover without --yes: it printed its plan and changed nothing.
 	exitPlanned = 6
+	// exitRestart is for config reload: a setting was changed that needs a restart of the server.
+	exitRestart = 6
 	// exitInterrupted is a shell's code for a command that SIGINT ended.
 	exitInterrupted = 130
 	// exitFindings is for errors found by fsck and doctor. The codes of status are in health.go.
@@ -66,7 +68,7 @@ func exitCode(err error) int {
 	if status, ok := wire.StatusOf(err); ok {
 		return statusCode(status)
 	}
-	if unanswered(err) {
+	if _, ok := errors.AsType[*noServerError](err); ok || unanswered(err) {
 		return exitUnavailable
 	}
 	return exitFailed
@@ -99,6 +101,9 @@ func statusCode(s cluster.Status) int {
 func (a *app) advice(err error) string {
 	if _, ok := errors.AsType[*withinError](err); ok {
 		return "use the lock as it is, its token is in HOLDFAST_TOKEN; or take another lock"
+	}
+	if _, ok := errors.AsType[*noServerError](err); ok {
+		return "start it, or see in its log why not; a server that uses another --data-dir, or none, takes SIGHUP"
 	}
 	status, ok := wire.StatusOf(err)
 	switch {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/settings"
 )
 
 // stuckReader takes lines when it is let.
@@ -29,10 +31,7 @@ func TestLogWaitsForNoReader(t *testing.T) {
 		r := &stuckReader{let: make(chan struct{})}
 		a := &app{}
 		a.Stderr = r
-		log, err := a.logger(&serverFlags{logLevel: "info", logFormat: formatJSON})
-		if err != nil {
-			t.Fatal(err)
-		}
+		log, _ := a.logger(&settings.Server{LogLevel: "info", LogFormat: formatJSON})
 		go func() { // in vain, should logging wait
 			time.Sleep(time.Hour)
 			close(r.let)

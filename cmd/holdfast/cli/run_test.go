@@ -24,7 +24,7 @@ const asProgram = "HOLDFAST_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		os.Exit(cli.Main(os.Args[1:], cli.Process()))
+		os.Exit(cli.Main(os.Args[1:], cli.Process("")))
 	}
 	os.Exit(m.Run())
 }

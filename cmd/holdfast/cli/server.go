@@ -3,15 +3,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,40 +18,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
-	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/settings"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
-// serverFlags are the flags of `holdfast server`. dev forwards those of the timing.
-type serverFlags struct {
-	id         uint32
-	volume     string
-	data       string
-	config     string
-	bind       string
-	logLevel   string
-	logFormat  string
-	timing     cluster.Timing
-	policy     string
-	pushAck    string
-	unsafe     bool
-	history    primary.HistoryOptions
-	listen     string
-	also       []string // addresses, by oldListenFlags
-	origins    []string
-	wsOrigins  []string // further ones, by the older name
-	names      []string
-	tlsMin     string
-	socket     string
-	tlsCert    string
-	tlsKey     string
-	clientCA   string
-	perAddress int
-}
-
 func (a *app) serverCommand() *cobra.Command {
-	f := &serverFlags{}
 	c := &cobra.Command{
 		Use:   "server --id N --volume DIR",
 		Short: "Run one server",
@@ -64,164 +34,60 @@ At SIGTERM or SIGINT the server hands over the primary role, if it has it and an
 server is able, and ends; at a second signal it ends at once. The exit code is 70 if a call
 into the filesystem hangs and the process had to give up: let your supervisor restart it.
 
-A configuration file is a JSON object with the names of the flags:
-  {"id": 1, "volume": "/mnt/share/holdfast", "suspicion": "500ms"}
-Flags win over the file.`,
+Each flag is also a key of the file that --config names, in TOML, and an environment
+variable: --log-level is log-level = "info" there, and HOLDFAST_SERVER_LOG_LEVEL. A flag
+wins over the environment, that over the file. See holdfast config --help: what is
+configured, and how it is changed while the server runs.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := readConfig(c.Flags(), f.config); err != nil {
-				return err
-			}
-			return a.serve(c.Context(), f)
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), a.sources(c.Flags())) },
 	}
-	fl := c.Flags()
-	fl.Uint32Var(&f.id, "id", 0, "the ID of this server")
-	fl.StringVar(&f.volume, "volume", "", "the directory on the share")
-	fl.StringVar(&f.data, "data-dir", "", "a directory for this server only, on a local disk: it records how far the volume was, so that an old backup in its place is noticed, and a replica's copy of the state; none to have none (default: /var/lib/holdfast/CLUSTER-ID, or below ~/.local/state when not root)")
-	fl.StringVar(&f.config, "config", "", "a JSON file with the names of these flags")
-	fl.StringVar(&f.bind, "bind", "", "listen on this host instead of the one in CLUSTER (0.0.0.0 in a container)")
-	unsafeFlag(fl, f)
-	logFlags(fl, f)
-	timingFlags(fl, f)
-	historyFlags(fl, &f.history)
-	listenFlags(fl, f)
+	serverFlags(c.Flags())
 	return c
 }
 
-// historyFlags adds the flags that bound the history of ended grants.
-func historyFlags(fl *pflag.FlagSet, o *primary.HistoryOptions) {
-	fl.IntVar(&o.Rate, "history-rate", 2000, "how many plain releases a second the history records one by one; those above are counted, -1 counts all")
-	fl.Int64Var(&o.TotalBytes, "history-bytes", 256<<20, "how much history is kept, in bytes: the oldest file of at most 16 MiB goes first")
-	fl.DurationVar(&o.Age, "history-age", 90*24*time.Hour, "how long history is kept")
+// serverFlags adds the flags of all settings, and the one that names the file.
+func serverFlags(fl *pflag.FlagSet) {
+	settings.AddFlags(fl, nil)
+	fl.String(settings.FileFlag, "", "a file in TOML (or one JSON object) with the names of these flags (default $HOLDFAST_SERVER_CONFIG)")
 }
 
-// checkHistory refuses bounds out of range.
-func checkHistory(o primary.HistoryOptions) error {
-	switch {
-	case o.Rate < -1 || o.Rate == 0:
-		return usagef("--history-rate %d: use 1 or more, or -1 to record no plain release one by one", o.Rate)
-	case o.TotalBytes < 1<<20:
-		return usagef("--history-bytes %d: use 1048576 or more", o.TotalBytes)
-	case o.Age < time.Hour:
-		return usagef("--history-age %v: use 1h or more", o.Age)
-	}
-	return nil
+// sources returns where the settings of a command with serverFlags come from.
+func (a *app) sources(fl *pflag.FlagSet) settings.Sources {
+	file := fl.Lookup(settings.FileFlag).Value.String()
+	return settings.Sources{Flags: settings.Given(fl), Getenv: a.Getenv, File: cmp.Or(file, a.Getenv(settings.Prefix+"CONFIG"))}
 }
 
-func unsafeFlag(fl *pflag.FlagSet, f *serverFlags) {
-	fl.BoolVar(&f.unsafe, "unsafe-filesystem", false, "start although the filesystem can break the guarantees (see holdfast doctor); for tests only")
+// load is settings.Load with the errors of a command line.
+func load(from settings.Sources) (*settings.Server, error) {
+	s, err := settings.Load(from)
+	if _, ok := errors.AsType[*settings.Error](err); ok {
+		return nil, usagef("%v", err)
+	}
+	return s, err
 }
-
-func logFlags(fl *pflag.FlagSet, f *serverFlags) {
-	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	fl.StringVar(&f.logFormat, "log-format", "", "json or console (default: console on a terminal, else json)")
-}
-
-// timingFlags adds the flags that must be the same on all servers of a volume.
-func timingFlags(fl *pflag.FlagSet, f *serverFlags) {
-	t, d := &f.timing, cluster.DefaultTiming()
-	f.timing = d
-	for _, x := range []struct {
-		to   *time.Duration
-		name string
-		is   time.Duration
-		use  string
-	}{
-		{&t.Heartbeat, "heartbeat", d.Heartbeat, "how often a replica pings the primary"},
-		{&t.Suspicion, "suspicion", d.Suspicion, "how long the primary may be silent"},
-		{&t.MajorityWindow, "majority-window", d.MajorityWindow, "how old an answer may be for its server to count as reached"},
-		{&t.QuorumTimeout, "quorum-timeout", d.QuorumTimeout, "how long a primary may miss a majority"},
-		{&t.StorageTimeout, "storage-timeout", d.StorageTimeout, "how long the volume may not answer"},
-		{&t.FencingPeriod, "fencing-period", d.FencingPeriod, "the wait between fencing and reading the log; on a filesystem of one host, where nothing stale is shown, at most 50ms of it"},
-		{&t.Staleness, "staleness", d.Staleness, "how old data the filesystem may show"},
-		{&t.MinTTL, "min-ttl", d.MinTTL, "the shortest lease"},
-		{&t.MaxTTL, "max-ttl", d.MaxTTL, "the longest lease"},
-		{&t.ClearBuffer, "clear-buffer", d.ClearBuffer, "added to the longest lease under failover-policy clear"},
-		{&t.ClientRetention, "client-retention", d.ClientRetention, "how long a silent client is remembered"},
-		{&t.PushAckTimeout, "push-ack-timeout", d.PushAckTimeout, "how long a replica may be silent before answers no longer wait for it"},
-	} {
-		fl.DurationVar(x.to, x.name, x.is, x.use)
-	}
-	fl.StringVar(&f.pushAck, "push-ack", string(d.PushAck), "which live replicas must have a record, beside the volume, before it is answered: none, majority or all")
-	fl.StringVar(&f.policy, "failover-policy", string(d.Policy), "preserve keeps the locks across a failover, clear drops them after their leases")
-}
-
-// readConfig sets the flags that are in the file but not on the command line.
-func readConfig(flags *pflag.FlagSet, path string) error {
-	if path == "" {
-		return nil
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
-	}
-	dec := json.NewDecoder(strings.NewReader(string(b)))
-	dec.UseNumber()
-	var config map[string]any
-	if err := dec.Decode(&config); err != nil {
-		return usagef("%s: %v: want one JSON object with the names of flags", path, err)
-	}
-	var known []string
-	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	for name, value := range config {
-		name = strings.ReplaceAll(name, "_", "-")
-		if !slices.Contains(known, name) || name == "config" || name == "help" {
-			return usagef("%s: %q is no flag of holdfast server", path, name)
-		}
-		if flags.Changed(name) {
-			continue
-		}
-		values, ok := value.([]any)
-		if !ok {
-			values = []any{value}
-		}
-		for _, v := range values { // several for a flag that may be repeated
-			if err := flags.Set(name, fmt.Sprint(v)); err != nil {
-				return usagef("%s: %s: %v", path, name, err)
-			}
-		}
-	}
-	return nil
-}
-
-// The values of --tls-min.
-const (
-	tls12 = "1.2"
-	tls13 = "1.3"
-)
 
 // serve runs the server until a signal comes.
-func (a *app) serve(ctx context.Context, f *serverFlags) error {
-	if f.id == 0 || f.volume == "" {
-		return usagef("server: --id and --volume are needed, as flags or in --config")
-	}
-	log, err := a.logger(f)
+func (a *app) serve(ctx context.Context, from settings.Sources) error {
+	s, err := load(from)
 	if err != nil {
 		return err
 	}
-	f.timing.Policy, f.timing.PushAck = cluster.FailoverPolicy(f.policy), cluster.PushAck(f.pushAck)
-	if err := f.timing.Validate(); err != nil {
+	if err := s.Complete(); err != nil {
 		return usagef("%v", err)
 	}
-	if err := checkHistory(f.history); err != nil {
-		return err
+	log, level := a.logger(s)
+	names, also := s.Deprecated()
+	for _, name := range names {
+		log.Warn().Msgf("--%s is deprecated, and the next version refuses it: the address for clients serves WebSocket and lines of text, too; let clients use that, and leave the flag out", name)
 	}
-	if f.tlsMin != tls12 && f.tlsMin != tls13 {
-		return usagef("--tls-min %q: use %s or %s", f.tlsMin, tls13, tls12)
-	}
-	also, warnings, err := f.listening()
-	if err != nil {
-		return err
-	}
-	for _, w := range warnings {
-		log.Warn().Msg(w)
-	}
+	r := &reloader{from: from, started: s, now: s, live: serve.NewLive(liveOf(s)), level: level, log: log}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	defer r.onSignal()()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, PerAddress: f.perAddress, TLSCert: f.tlsCert, TLSKey: f.tlsKey, ClientCA: f.clientCA, Origins: f.origins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
-		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
+		Server: cluster.ServerID(s.ID), Volume: s.Volume, DataDir: s.DataDir, Bind: s.Bind, Listen: s.Listen, Also: also, Socket: s.Unix,
+		Names: s.Names, TLS12: s.TLSMin == settings.TLS12, Timing: s.Timing(), Live: r.live, Reload: r.reload,
+		Version: a.version().Version, UnsafeFilesystem: s.UnsafeFilesystem, History: s.History, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")
 			a.flush()
@@ -241,28 +107,18 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 // logFlush bounds how long a server waits for the reader of its log before it exits.
 const logFlush = time.Second
 
-// logger returns the server's log. From now on all output passes through a queue, so that no
+// logger returns the server's log, and its level, which may be changed. From now on all output passes through a queue, so that no
 // write waits for its reader.
-func (a *app) logger(f *serverFlags) (log zerolog.Logger, err error) {
-	level, err := zerolog.ParseLevel(f.logLevel)
-	if err != nil || level == zerolog.NoLevel {
-		return log, usagef("--log-level %q: use debug, info, warn or error", f.logLevel)
-	}
+func (a *app) logger(s *settings.Server) (zerolog.Logger, *logLevel) {
 	var w io.Writer = a.Stderr
-	switch f.logFormat {
-	case formatJSON:
-	case "console":
+	if s.LogFormat == settings.FormatConsole || s.LogFormat == "" && a.format != formatJSON && isTerminal(a.Stderr) {
 		w = console(a.Stderr)
-	case "":
-		if a.format != formatJSON && isTerminal(a.Stderr) {
-			w = console(a.Stderr)
-		}
-	default:
-		return log, usagef("--log-format %q: use json or console", f.logFormat)
 	}
 	q := newLogQueue(w, `{"level":"warn","dropped":%d,"message":"log lines were dropped: their reader was too slow"}`)
 	q.attach(a)
-	return zerolog.New(q).Level(level).Hook(zerolog.HookFunc(stamp)), nil
+	level := &logLevel{}
+	level.set(s.LogLevel)
+	return zerolog.New(q).Level(zerolog.TraceLevel).Sample(level).Hook(zerolog.HookFunc(stamp)), level
 }
 
 // stamp adds the time with milliseconds, which zerolog does only by a global setting.

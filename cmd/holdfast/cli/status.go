@@ -113,13 +113,13 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	}
 	fmt.Fprintf(w, "cluster %s, epoch %d: %s (according to server %d)\n", b.ClusterID, b.Epoch, primary, b.ServerID)
 	table(w, func(row func(...any)) {
-		row("ID", "ROLE", "EPOCH", "LSN", "PID", "CLIENTS", "VOLUME", "HEARD", "NOTE")
+		row("ID", "ROLE", "EPOCH", "LSN", "PID", "CLIENTS", "VOLUME", "HEARD", "VERSION", "NOTE")
 		for _, s := range b.Servers {
 			heard := cmp.Or(s.HeardAgo, "never")
 			if s.ID == b.ServerID {
 				heard = "-"
 			}
-			row(s.ID, s.Role, s.Epoch, s.LSN, pidText(s.PID), clientsAt(&s), cmp.Or(s.Volume.Filesystem, "-"), heard, serverNote(&s))
+			row(s.ID, s.Role, s.Epoch, s.LSN, pidText(s.PID), clientsAt(&s), cmp.Or(s.Volume.Filesystem, "-"), heard, cmp.Or(s.Version, "-"), serverNote(&s))
 		}
 	})
 	if t := b.Table; t != nil {
@@ -187,6 +187,9 @@ func pidText(pid int64) string {
 
 func serverNote(s *wire.ServerBody) string {
 	note := careNote(s)
+	if len(s.Restart) > 0 {
+		note = strings.TrimPrefix(note+"; needs a restart for "+strings.Join(s.Restart, ", "), "; ")
+	}
 	if k := s.Volume.Canary; k.StaleReads > 0 {
 		note = strings.TrimPrefix(fmt.Sprintf("%s; plain reads were up to %s old", note, k.MaxLag), "; ")
 	}

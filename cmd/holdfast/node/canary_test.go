@@ -184,16 +184,23 @@ func TestCanaryTellsHowOldTheVolumeIs(t *testing.T) {
 // primaryStub answers pings as server 1, which is primary and tells a beat.
 type primaryStub struct {
 	nobody
-	beat atomic.Uint64
+	beat   atomic.Uint64
+	timing atomic.Uint64
 }
 
 func (r *primaryStub) Ping(_ context.Context, _ cluster.ServerID, p election.Ping) (election.Pong, error) {
-	return election.Pong{From: 1, Nonce: 7, Seq: p.Seq, Primary: 1, Status: election.Status{Role: election.RolePrimary, Epoch: 5, LSN: 9, Beat: r.beat.Load(), FeatureLevel: volume.FeatureLevel}}, nil
+	return election.Pong{From: 1, Nonce: 7, Seq: p.Seq, Primary: 1, Status: election.Status{Role: election.RolePrimary, Epoch: 5, LSN: 9, Beat: r.beat.Load(), FeatureLevel: volume.FeatureLevel, Timing: r.timing.Load()}}, nil
 }
 
 // follows makes a volume, has change alter it, and runs server 2 on its network filesystem. Server 1
 // is the primary, and the test writes its canary and what it tells.
 func follows(t *testing.T, change func(*volumetest.Disk)) (*Node, *volume.Volume, *primaryStub) {
+	t.Helper()
+	return followsLogged(t, change, zerolog.Nop())
+}
+
+// followsLogged is follows with a log.
+func followsLogged(t *testing.T, change func(*volumetest.Disk), log zerolog.Logger) (*Node, *volume.Volume, *primaryStub) {
 	t.Helper()
 	disk, profile := volumetest.New(1), volumetest.ProfileNetwork()
 	members := cluster.Members{{ID: 1, Client: "h1:1", Peer: "h1:3"}, {ID: 2, Client: "h2:1", Peer: "h2:3"}}
@@ -207,7 +214,7 @@ func follows(t *testing.T, change func(*volumetest.Disk)) (*Node, *volume.Volume
 	}
 	peer := &primaryStub{}
 	n, err := New(Options{
-		Server: 2, FS: disk.Host(2, profile), Timing: cluster.DefaultTiming(), Peers: peer, Log: zerolog.Nop(),
+		Server: 2, FS: disk.Host(2, profile), Timing: cluster.DefaultTiming(), Peers: peer, Log: log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(1, 1)),
 	})
 	if err != nil {

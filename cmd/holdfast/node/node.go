@@ -70,6 +70,8 @@ type Options struct {
 	Disowned func() (cluster.ServerID, time.Duration)
 	// Version and Path, the volume's directory, are shown in status.
 	Version, Path string
+	// Restart returns settings that were changed and count after a restart only, for status. nil = none, ever.
+	Restart func() []string
 	// Warnings are shown in status: what is wrong with the volume from the start.
 	Warnings []string
 	// FirstSegment, Segment, MaxBatch and CheckpointBytes are sizes in bytes; 0 means the default.
@@ -92,6 +94,7 @@ type Node struct {
 	replica           *replica.Replica
 	hub               *watch.Hub
 	nonce             uint64
+	timing            uint64 // the hash of opt.Timing
 	began             time.Time
 	canary            canary
 	terms             terms
@@ -139,7 +142,7 @@ func New(opt Options) (*Node, error) {
 		return nil, errors.Join(err, vol.Close())
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
-	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), began: time.Now(), prepare: wake.NewSignal()}
+	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), timing: opt.Timing.Hash(), began: time.Now(), prepare: wake.NewSignal()}
 	n.mu.known, n.mu.signs = knew, map[cluster.ServerID]volume.Process{}
 	n.mu.foreign = map[cluster.ServerID]foreign{}
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
@@ -178,6 +181,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.watchSigns(inner) })
 	g.Go(func() error { return n.watchCanary(inner) })
 	g.Go(func() error { return n.watchSpace(inner) })
+	g.Go(func() error { return n.watchTimings(inner) })
 	g.Go(func() error { return n.roles(inner) })
 	if n.opt.DataDir != "" {
 		g.Go(func() error { return n.remember(inner) })
@@ -552,7 +556,7 @@ func (n *Node) storageAge(now time.Time) time.Duration {
 func (n *Node) selfLocked(now time.Time) election.Status {
 	s := election.Status{
 		Role: n.mu.role, Epoch: n.highestLocked(), LSN: n.replica.LSN(),
-		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed), FeatureLevel: volume.FeatureLevel,
+		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed), FeatureLevel: volume.FeatureLevel, Timing: n.timing,
 	}
 	p := n.mu.primary
 	if p != nil {

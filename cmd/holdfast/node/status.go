@@ -73,7 +73,9 @@ func (n *Node) Status() serving.ClusterStatus {
 		x.FeatureLevel = max(1, p.Status.FeatureLevel) // without one it has the first
 		s.Epoch = max(s.Epoch, p.Status.Epoch)
 	}
-	n.tellProcesses(at(n.opt.Server), at)
+	me := at(n.opt.Server)
+	me.Warnings = append(me.Warnings, n.otherTimings()...)
+	n.tellProcesses(me, at)
 	if p := n.current(); p != nil {
 		for id, waited := range p.Waited() {
 			at(id).Unwaited = !waited
@@ -114,6 +116,9 @@ func (n *Node) describeSelf(me *serving.ServerStatus, own election.Status) {
 	}
 	if by, age := n.disowned(); age >= foreignAfter {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("SERVER %d HAS NOT FOUND THIS SERVER'S KEY ON ITS VOLUME for %v: one of the two has a copy of the volume. This server neither votes nor takes over: mount the volume that the other servers have, and start this server again", by, age.Round(time.Second)))
+	}
+	if n.opt.Restart != nil {
+		me.Restart = n.opt.Restart()
 	}
 	me.Version, me.Path, me.Uptime = n.opt.Version, n.opt.Path, time.Since(n.began)
 	if p := n.current(); p != nil {

@@ -93,9 +93,7 @@ func (c *clientTLS) tellPort() {
 		leaf := c.leaf // which is replaced
 		t.Own = &leaf
 	}
-	if t.Own != nil || t.Outside != nil {
-		c.port.ServeTLS(t)
-	}
+	c.port.ServeTLS(t)
 	if c.required.Load() {
 		c.port.RequireTLS()
 	}

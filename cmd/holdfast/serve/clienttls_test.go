@@ -191,7 +191,7 @@ func newDoorway(t *testing.T) *doorway {
 		t.Fatal(err)
 	}
 	d := &doorway{t: t, addr: l.Addr().String(), disk: volumetest.New(1)}
-	d.clientTLS = &clientTLS{fs: d.disk.Host(1, volumetest.ProfileLocal()), id: cluster.ID{1}, hosts: []string{"lb"}, port: clientport.New(zerolog.Nop(), nil), log: zerolog.Nop()}
+	d.clientTLS = &clientTLS{fs: d.disk.Host(1, volumetest.ProfileLocal()), id: cluster.ID{1}, hosts: []string{"lb"}, port: clientport.New(zerolog.Nop(), nil), log: zerolog.Nop(), outside: newOutside(&Options{Live: NewLive(Live{})})}
 	if err := d.fs.Mkdir("servers"); err != nil {
 		t.Fatal(err)
 	}

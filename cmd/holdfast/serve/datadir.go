@@ -73,7 +73,7 @@ const lockName = "lock"
 // lock takes the data directory for this process, which keeps it while it opens the volume again.
 // Two servers in one directory, such as those of a volume and of a copy of it, would each take
 // what the other one wrote for what itself had committed. If the filesystem has no locks, that
-// is logged and the server goes on: what is there is checked as before.
+// is logged and the server goes on: what is there is checked as before. With the lock it takes requests of operators.
 func (p *process) lock(opt *Options) error {
 	if opt.DataDir == "" || p.locked != nil && filepath.Dir(p.locked.Path()) == opt.DataDir {
 		return nil
@@ -94,11 +94,16 @@ func (p *process) lock(opt *Options) error {
 	if err := os.WriteFile(l.Path(), []byte(who), 0o600); err != nil {
 		opt.Log.Warn().Err(err).Msg("data directory")
 	}
+	p.takeRequests(opt)
 	return nil
 }
 
 // unlock releases the data directory.
 func (p *process) unlock() {
+	if p.control != nil {
+		p.control.Close() //nolint:errcheck // its requests have ended, or end with the process
+	}
+	p.control = nil
 	if p.locked != nil {
 		p.locked.Unlock() //nolint:errcheck // the lock ends with its descriptor
 	}

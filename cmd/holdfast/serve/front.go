@@ -57,8 +57,8 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	}
 	f.port.DemandIdentity(f.services[0].DemandsIdentity)
 	grpcapi.Register(f.grpc, f.services[0])
-	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial, Origins: opt.Origins})
-	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})
+	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial, Pages: opt.Live.pages})
+	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Pages: opt.Live.pages})
 	sockets := h.Authenticated(f.sockets)
 	f.http = h.Server()
 	f.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +89,7 @@ func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func()
 		"text":     func() error { return f.text.Serve(f.port.Listener(clientport.Text)) },
 		"sessions": func() error { return f.sessions.Serve(f.port.Listener(clientport.Sessions)) },
 	}
-	clients := newRoom(opt.Log, opt.PerAddress)
+	clients := newRoom(opt.Log, opt.Live.perAddress)
 	if p.socket != nil {
 		all["socket"] = func() error {
 			return f.port.Serve(clients.listener(newSocketListener(p.socket, who.names.OfProcess, opt.Log)))

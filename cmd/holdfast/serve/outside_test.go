@@ -60,10 +60,10 @@ func selfSigned(t *testing.T, name string, usage x509.ExtKeyUsage) (cert, key []
 // outsideFiles are the files of an outside.
 func outsideFiles(t *testing.T) (o outside, put func(cert, key, ca []byte)) {
 	dir := t.TempDir()
-	o = newOutside(&Options{TLSCert: filepath.Join(dir, "tls.crt"), TLSKey: filepath.Join(dir, "tls.key"), ClientCA: filepath.Join(dir, "ca.crt"), Log: zerolog.Nop()})
+	o = newOutside(&Options{Live: NewLive(Live{TLSFiles: TLSFiles{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "ca.crt")}}), Log: zerolog.Nop()})
 	return o, func(cert, key, ca []byte) {
 		t.Helper()
-		for name, b := range map[string][]byte{o.cert: cert, o.key: key, o.ca: ca} {
+		for name, b := range map[string][]byte{o.files().Cert: cert, o.files().Key: key, o.files().ClientCA: ca} {
 			if err := os.WriteFile(name, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestOutside(t *testing.T) {
 			t.Errorf("%s: the log says %q", x.name, said)
 		}
 	}
-	none := newOutside(&Options{})
+	none := newOutside(&Options{Live: NewLive(Live{})})
 	if changed, err := none.look(now); changed || err != nil {
 		t.Errorf("no files: %v, %v", changed, err)
 	}
@@ -197,7 +197,7 @@ func TestCertificatesOfAServer(t *testing.T) {
 	go func() {
 		ended <- Run(ctx, Options{
 			Server: 1, Volume: dir, DataDir: NoDataDir, Timing: cluster.DefaultTiming(), Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel),
-			TLSCert: o.cert, TLSKey: o.key, ClientCA: o.ca,
+			Live: NewLive(Live{TLSFiles: o.files()}),
 		})
 	}()
 	await(t, m, 0, ended)

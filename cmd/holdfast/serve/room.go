@@ -3,7 +3,6 @@
 package serve
 
 import (
-	"cmp"
 	"net"
 	"net/netip"
 	"sync"
@@ -35,7 +34,7 @@ type room struct {
 	free    atomic.Int64
 	log     zerolog.Logger
 	refused conns.Refusals
-	each    int // how many an address may have
+	each    func() int // how many an address may have
 
 	mu struct {
 		sync.Mutex
@@ -43,10 +42,10 @@ type room struct {
 	}
 }
 
-// newRoom returns a room that leaves a part of the process's descriptors to everything else. Each address may have so many
-// connections, 0 = ConnectionsPerAddress.
-func newRoom(log zerolog.Logger, each int) *room {
-	r := &room{log: log, each: cmp.Or(each, ConnectionsPerAddress)}
+// newRoom returns a room that leaves a part of the process's descriptors to everything else. each returns how many connections
+// an address may have now. Where one has more, since it could have more before, they stay open.
+func newRoom(log zerolog.Logger, each func() int) *room {
+	r := &room{log: log, each: each}
 	r.mu.of = map[netip.Addr]int{}
 	most := uint64(1 << 20)
 	var limit syscall.Rlimit
@@ -95,7 +94,7 @@ func (r *room) enter(from netip.Addr) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.of[from] >= r.each {
+	if r.mu.of[from] >= r.each() {
 		return false
 	}
 	r.mu.of[from]++

@@ -43,13 +43,10 @@ type Options struct {
 	Socket string
 	// Also are further addresses for clients.
 	Also []string
-	// Origins are patterns of origins whose pages may use this server, see origins.Check.
-	Origins []string
-	// TLSCert and TLSKey are files of a certificate from outside and its key, in PEM, ClientCA one of authorities of clients'
-	// certificates; "" = none.
-	TLSCert, TLSKey, ClientCA string
-	// PerAddress is how many connections of clients one address may have; 0 = ConnectionsPerAddress.
-	PerAddress int
+	// Live has the settings that may change while the server runs; nil = the defaults, for ever.
+	Live *LiveSettings
+	// Reload has the settings read anew, for an operator who asks by the data directory (AskReload); nil = never.
+	Reload func() Reloaded
 	// Names are further names and addresses by which clients reach this server, for its certificate.
 	Names []string
 	// TLS12 has clients served over TLS 1.2, too.
@@ -58,7 +55,7 @@ type Options struct {
 	Version string
 	// UnsafeFilesystem starts on a filesystem that the doctor refuses.
 	UnsafeFilesystem bool
-	// History bounds the history of grants that ended.
+	// History bounds the history of grants that ended, where Live does not.
 	History primary.HistoryOptions
 	Log     zerolog.Logger
 	// Stuck is called when the process has to exit; see node.Options.
@@ -77,6 +74,10 @@ func Run(ctx context.Context, opt Options) error {
 	if opt.open == nil {
 		opt.open = osfs.Open
 	}
+	if opt.Live == nil {
+		opt.Live = NewLive(Live{})
+	}
+	opt.History.Bounds = opt.Live.historyBounds
 	var p process
 	defer p.unlock()
 	for {
@@ -94,6 +95,8 @@ type process struct {
 	known replica.Known
 	// locked is the lock of the data directory, or nil.
 	locked *flock.Flock
+	// control takes the requests of operators in that directory, or is nil.
+	control net.Listener
 }
 
 // serveOnce serves a volume until it is to be opened again.
@@ -144,7 +147,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	nodeOpt := node.Options{
 		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
-		Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules,
+		Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules, Restart: opt.Live.Restart,
 		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known,
 	}
 	n, err := atVolume(ctx, &opt, func() (*node.Node, error) {
@@ -197,6 +200,7 @@ func moved(fsys *osfs.FS, path string, id cluster.ID) bool {
 func run(parent context.Context, n *node.Node, f *fronts, serving map[string]func() error, log zerolog.Logger) error {
 	ctx, stop := context.WithCancelCause(parent)
 	defer stop(nil)
+	go announce(ctx, n, log)
 	ended := make(chan struct{}, len(serving))
 	for name, serve := range serving {
 		go func() {

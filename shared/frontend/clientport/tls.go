@@ -51,8 +51,13 @@ func (t *TLS) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return t.Outside, nil
 }
 
-// ServeTLS has the port serve TLS like this from now on, beside plain text. Connections that are open keep what they have.
+// ServeTLS has the port serve TLS like this from now on, beside plain text; none, if there is no certificate. Connections
+// that are open keep what they have.
 func (p *Port) ServeTLS(t TLS) {
+	if t.Own == nil && t.Outside == nil {
+		p.secure.Store(nil)
+		return
+	}
 	least := uint16(tls.VersionTLS13)
 	if p.oldTLS.Load() {
 		least = tls.VersionTLS12

@@ -51,8 +51,8 @@ type Options struct {
 	// Dial connects to another server's address for clients, for that transport. Its errors are *net.OpError with Op
 	// "dial", which says that nothing was sent. nil = over TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Origins are patterns of origins whose pages are admitted, see origins.Check.
-	Origins []string
+	// Pages says which pages of other origins are admitted; nil = none.
+	Pages *origins.Policy
 }
 
 // Handler is the HTTP front end, as an http.Handler.
@@ -60,7 +60,6 @@ type Handler struct {
 	s       *service.Service
 	opt     Options
 	mux     *http.ServeMux
-	pages   *origins.Policy
 	page    *page.Page
 	inner   http.Handler // mux, for requests with their caller
 	encoded encodedEvents
@@ -72,7 +71,10 @@ func New(s *service.Service, opt Options) *Handler {
 	if opt.Transport == nil {
 		opt.Transport = newTransport(opt.Dial)
 	}
-	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), pages: origins.New(opt.Origins), page: page.New(), asking: make(chan struct{}, eachAtOnce)}
+	if opt.Pages == nil {
+		opt.Pages = origins.New(nil)
+	}
+	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), page: page.New(), asking: make(chan struct{}, eachAtOnce)}
 	for route, f := range h.routes() {
 		h.handle(route, f)
 	}
@@ -123,7 +125,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff") // no answer may become a script of the page
-	answered, err := h.pages.HTTP(w, r)
+	answered, err := h.opt.Pages.HTTP(w, r)
 	if err != nil {
 		h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
 	}

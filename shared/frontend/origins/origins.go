@@ -14,21 +14,30 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync/atomic"
 )
 
 // Policy says which pages are permitted. It is safe for use by several goroutines.
 type Policy struct {
-	patterns []string
+	patterns atomic.Pointer[[]string]
 	guard    *http.CrossOriginProtection
 }
 
 // New returns the policy of patterns that Check has found good.
 func New(patterns []string) *Policy {
 	p := &Policy{guard: http.NewCrossOriginProtection()}
-	for _, x := range patterns {
-		p.patterns = append(p.patterns, strings.ToLower(x))
-	}
+	p.Set(patterns)
 	return p
+}
+
+// Set permits the pages of other patterns, which Check has found good, from the next request on. WebSockets that are
+// open stay open.
+func (p *Policy) Set(patterns []string) {
+	var lower []string
+	for _, x := range patterns {
+		lower = append(lower, strings.ToLower(x))
+	}
+	p.patterns.Store(&lower)
 }
 
 // Check returns an error unless pattern is a pattern of origins: a scheme and a host, with the port where it is not the
@@ -45,7 +54,7 @@ func Check(pattern string) error {
 // permits reports whether a pattern permits the origin of a request.
 func (p *Policy) permits(r *http.Request) bool {
 	origin := strings.ToLower(r.Header.Get("Origin"))
-	for _, pattern := range p.patterns {
+	for _, pattern := range *p.patterns.Load() {
 		if ok, _ := path.Match(pattern, origin); ok {
 			return true
 		}
@@ -67,7 +76,7 @@ const (
 // what the page may send.
 func (p *Policy) HTTP(w http.ResponseWriter, r *http.Request) (answered bool, err error) {
 	h := w.Header()
-	if len(p.patterns) > 0 {
+	if len(*p.patterns.Load()) > 0 {
 		h.Add("Vary", "Origin")
 	}
 	if !p.permits(r) {

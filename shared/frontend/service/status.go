@@ -78,7 +78,7 @@ func serverProto(x *serving.ServerStatus, self cluster.ServerID) *pb.Server {
 		},
 		Version: x.Version, UptimeMs: wire.FloorMillis(x.Uptime),
 		Able: x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
-		HeardAgoMs: heard, Conflict: x.Conflict, Unwaited: x.Unwaited, FeatureLevel: x.FeatureLevel,
+		HeardAgoMs: heard, Conflict: x.Conflict, Unwaited: x.Unwaited, FeatureLevel: x.FeatureLevel, ConfigPendingRestart: x.Restart,
 	}
 }
 

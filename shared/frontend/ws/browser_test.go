@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 )
 
 // browser is where a Chromium lies.
@@ -107,8 +109,8 @@ func TestBrowser(t *testing.T) {
 	good, reports := pages(t)
 	evil, stolen := pages(t)
 	refused := make(chan string, 100)
-	first := open(t, b, Options{Origins: []string{good.URL}}) // of pages alone
-	second := open(t, b.replica(), Options{Origins: []string{good.URL}})
+	first := open(t, b, Options{Pages: origins.New([]string{good.URL})}) // of pages alone
+	second := open(t, b.replica(), Options{Pages: origins.New([]string{good.URL})})
 	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Origin") == evil.URL {
 			defer func() { refused <- r.Header.Get("Sec-Fetch-Site") }()

@@ -68,16 +68,15 @@ func (l Limits) orDefault() Limits {
 // Options are what a Server needs besides its door.
 type Options struct {
 	Log zerolog.Logger
-	// Origins are patterns of origins whose pages are admitted, see origins.Check.
-	Origins []string
-	Limits  Limits
+	// Pages says which pages of other origins are admitted; nil = none.
+	Pages  *origins.Policy
+	Limits Limits
 }
 
 // Server is the WebSocket front end, as the http.Handler of Path: its connections, and their end.
 type Server struct {
-	door  *httpapi.Door
-	opt   Options
-	pages *origins.Policy
+	door *httpapi.Door
+	opt  Options
 
 	mu struct {
 		sync.Mutex
@@ -91,7 +90,10 @@ type Server struct {
 // New returns a front end over door.
 func New(door *httpapi.Door, opt Options) *Server {
 	opt.Limits = opt.Limits.orDefault()
-	s := &Server{door: door, opt: opt, pages: origins.New(opt.Origins)}
+	if opt.Pages == nil {
+		opt.Pages = origins.New(nil)
+	}
+	s := &Server{door: door, opt: opt}
 	s.mu.conns = map[*conn]struct{}{}
 	return s
 }
@@ -151,7 +153,7 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // ServeHTTP makes a connection, and serves it until it ends.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := s.pages.Handshake(r); err != nil {
+	if err := s.opt.Pages.Handshake(r); err != nil {
 		refuse(w, http.StatusForbidden, cluster.StatusPermissionDenied, err.Error())
 		return
 	}

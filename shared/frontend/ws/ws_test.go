@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
@@ -320,7 +321,7 @@ func TestReconnect(t *testing.T) {
 
 func TestOrigins(t *testing.T) {
 	b := startPrimary(t)
-	s := open(t, b, Options{Origins: []string{"https://*.example.com", "http://localhost:3000"}})
+	s := open(t, b, Options{Pages: origins.New([]string{"https://*.example.com", "http://localhost:3000"})})
 	for _, x := range []struct {
 		origin, site string
 		ok           bool

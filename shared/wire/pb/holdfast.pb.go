@@ -7699,9 +7699,11 @@ type Server struct {
 	// local reads may be old. Only the primary knows.
 	Unwaited bool `protobuf:"varint,16,opt,name=unwaited,proto3" json:"unwaited,omitempty"`
 	// Up to which feature level it can apply records; 0 where it is not known.
-	FeatureLevel  uint32 `protobuf:"varint,17,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	FeatureLevel uint32 `protobuf:"varint,17,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Settings that were changed in its configuration, and count after its restart only. Only the server itself knows.
+	ConfigPendingRestart []string `protobuf:"bytes,18,rep,name=config_pending_restart,json=configPendingRestart,proto3" json:"config_pending_restart,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *Server) Reset() {
@@ -7851,6 +7853,13 @@ func (x *Server) GetFeatureLevel() uint32 {
 		return x.FeatureLevel
 	}
 	return 0
+}
+
+func (x *Server) GetConfigPendingRestart() []string {
+	if x != nil {
+		return x.ConfigPendingRestart
+	}
+	return nil
 }
 
 type VolumeStatus struct {
@@ -8866,7 +8875,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aprimary\x18\t \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12-\n" +
 	"\aservers\x18\n" +
 	" \x03(\v2\x13.holdfast.v1.ServerR\aservers\x12.\n" +
-	"\x05table\x18\v \x01(\v2\x18.holdfast.v1.TableStatusR\x05table\"\xd4\x03\n" +
+	"\x05table\x18\v \x01(\v2\x18.holdfast.v1.TableStatusR\x05table\"\x8a\x04\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.holdfast.v1.RoleR\x04role\x12\x14\n" +
@@ -8886,7 +8895,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aversion\x18\x0e \x01(\tR\aversion\x12\x1b\n" +
 	"\tuptime_ms\x18\x0f \x01(\x03R\buptimeMs\x12\x1a\n" +
 	"\bunwaited\x18\x10 \x01(\bR\bunwaited\x12#\n" +
-	"\rfeature_level\x18\x11 \x01(\rR\ffeatureLevel\"\x80\x02\n" +
+	"\rfeature_level\x18\x11 \x01(\rR\ffeatureLevel\x124\n" +
+	"\x16config_pending_restart\x18\x12 \x03(\tR\x14configPendingRestart\"\x80\x02\n" +
 	"\fVolumeStatus\x12\x1e\n" +
 	"\n" +
 	"filesystem\x18\x01 \x01(\tR\n" +

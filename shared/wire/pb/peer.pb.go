@@ -44,7 +44,10 @@ type PeerStatus struct {
 	Beat uint64 `protobuf:"varint,7,opt,name=beat,proto3" json:"beat,omitempty"`
 	// Up to which feature level it can apply records (volume.FeatureLevel); 0 is that of a
 	// binary which did not tell it yet, and means 1.
-	FeatureLevel  uint32 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint32 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// A hash of its timing (cluster.Timing.Hash), which has to be the same on all servers; 0 is that of a binary which
+	// did not tell it yet.
+	Timing        uint64 `protobuf:"fixed64,9,opt,name=timing,proto3" json:"timing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +134,13 @@ func (x *PeerStatus) GetBeat() uint64 {
 func (x *PeerStatus) GetFeatureLevel() uint32 {
 	if x != nil {
 		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetTiming() uint64 {
+	if x != nil {
+		return x.Timing
 	}
 	return 0
 }
@@ -912,7 +922,7 @@ var File_shared_wire_peer_proto protoreflect.FileDescriptor
 
 const file_shared_wire_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x16shared/wire/peer.proto\x12\vholdfast.v1\x1a\x1ashared/wire/holdfast.proto\"\xe8\x01\n" +
+	"\x16shared/wire/peer.proto\x12\vholdfast.v1\x1a\x1ashared/wire/holdfast.proto\"\x80\x02\n" +
 	"\n" +
 	"PeerStatus\x12%\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x11.holdfast.v1.RoleR\x04role\x12\x14\n" +
@@ -924,7 +934,8 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"storage_ns\x18\x06 \x01(\x03R\tstorageNs\x12\x12\n" +
 	"\x04beat\x18\a \x01(\x04R\x04beat\x12#\n" +
-	"\rfeature_level\x18\b \x01(\rR\ffeatureLevel\"\xa8\x01\n" +
+	"\rfeature_level\x18\b \x01(\rR\ffeatureLevel\x12\x16\n" +
+	"\x06timing\x18\t \x01(\x06R\x06timing\"\xa8\x01\n" +
 	"\x04Ping\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12\x12\n" +

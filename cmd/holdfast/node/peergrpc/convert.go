@@ -16,7 +16,7 @@ func statusProto(s election.Status) *pb.PeerStatus {
 	return &pb.PeerStatus{
 		Role: pb.Role(s.Role), Epoch: uint64(s.Epoch), Lsn: uint64(s.LSN), Able: s.Able,
 		ProgressNs: int64(s.Progress), StorageNs: int64(s.Storage), Beat: s.Beat,
-		FeatureLevel: s.FeatureLevel,
+		FeatureLevel: s.FeatureLevel, Timing: s.Timing,
 	}
 }
 
@@ -24,7 +24,7 @@ func statusOf(s *pb.PeerStatus) election.Status {
 	return election.Status{
 		Role: roleOf(s.GetRole()), Epoch: cluster.Epoch(s.GetEpoch()), LSN: cluster.LSN(s.GetLsn()), Able: s.GetAble(),
 		Progress: time.Duration(s.GetProgressNs()), Storage: time.Duration(s.GetStorageNs()),
-		Beat: s.GetBeat(), FeatureLevel: s.GetFeatureLevel(),
+		Beat: s.GetBeat(), FeatureLevel: s.GetFeatureLevel(), Timing: s.GetTiming(),
 	}
 }
 

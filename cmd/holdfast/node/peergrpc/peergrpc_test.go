@@ -100,7 +100,7 @@ func (f *fake) HandleHandover(e cluster.Epoch) error {
 }
 
 func status() election.Status {
-	return election.Status{Role: election.RolePrimary, Epoch: 1 << 40, LSN: 1<<63 + 1, Able: true, Progress: 3, Storage: time.Hour, Beat: 1<<63 + 3, FeatureLevel: 1<<32 - 1}
+	return election.Status{Role: election.RolePrimary, Epoch: 1 << 40, LSN: 1<<63 + 1, Able: true, Progress: 3, Storage: time.Hour, Beat: 1<<63 + 3, FeatureLevel: 1<<32 - 1, Timing: 1<<63 + 7}
 }
 
 // listen serves f at addr, "127.0.0.1:0" for any port.
