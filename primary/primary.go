@@ -68,6 +68,9 @@ type Options struct {
 	// TimeOfDay returns this machine's time of day at a moment, for people: operators and NTP
 	// set it, and no age is computed from it. nil means that of the moment itself.
 	TimeOfDay func(time.Time) time.Time
+	// Jumps move the clock of leases, for tests of programs that use locks (clientlib/holdfasttest).
+	// nil in a server.
+	Jumps <-chan Jump
 }
 
 // Primary is one term, from its claim to its end. Run is called once, and Warm after it; the

@@ -79,6 +79,8 @@ type Options struct {
 	History primary.HistoryOptions
 	// TimeOfDay returns this machine's time of day at a moment; see primary.Options.
 	TimeOfDay func(time.Time) time.Time
+	// Jumps are for tests of programs; see primary.Options.
+	Jumps <-chan primary.Jump
 }
 
 // Node is one server.
@@ -335,7 +337,7 @@ func (n *Node) serveTerm(ctx context.Context) error {
 	p := primary.New(r, primary.Options{
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
 		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
-		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History, TimeOfDay: n.opt.TimeOfDay,
+		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History, TimeOfDay: n.opt.TimeOfDay, Jumps: n.opt.Jumps,
 	})
 	p.SetLevel(n.elector.LowestLevel())
 	n.setRole(election.RoleFencing, p)
