@@ -137,7 +137,7 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 			err := fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.Err)
 			return none, k.fail(said.beside(err))
 		}
-		last = v.Err
+		last = c.reportRetry(k.op, v.Err)
 		if answered || v.moved && !jumped {
 			jumped = v.moved
 			continue
