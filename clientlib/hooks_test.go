@@ -114,6 +114,7 @@ func TestLossIsReportedOnce(t *testing.T) {
 		}
 		all.Wait()
 		<-l.Context().Done()
+		l.lose(l.lost(LossRefused, nil)) // one who notices it late
 		w.c.Close()
 		<-kept.Context().Done()
 		r.want(t, "lost", "lost a refused 0s", "lost b closed 0s")

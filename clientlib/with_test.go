@@ -155,7 +155,7 @@ func TestWithLosesTheLock(t *testing.T) {
 				})
 				lost, ok := errors.AsType[*LostError](err)
 				if !ok || lost.Reason != LossNotRenewed || !errors.Is(err, own) && own != nil {
-					t.Errorf("%v became %v", own, err)
+					t.Fatalf("%v became %v", own, err)
 				}
 				if strings.Count(err.Error(), "is lost") != 1 {
 					t.Errorf("it is said twice: %v", err)

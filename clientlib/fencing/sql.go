@@ -101,7 +101,7 @@ func (g SQL) Admit(ctx context.Context, tx *sql.Tx, key string, token Token) err
 }
 
 // Do calls f in a transaction that Admit has admitted, and commits it if f returns nil. Else it rolls back, and returns the
-// error of f as it is, or a *StaleError.
+// error of f as it is, or a *StaleError. An f that calls Admit itself, for another key, may be called again after a rollback.
 func (g SQL) Do(ctx context.Context, db *sql.DB, key string, token Token, f func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		err := g.once(ctx, db, key, token, f)

@@ -15,7 +15,7 @@ var goMutants = []Mutant{
 		Edits: []Edit{
 			{clientPkg + "/acquire.go", `lost != nil && !errors.Is(err, lost) {`, `lost != nil && err != nil && !errors.Is(err, lost) {`},
 		},
-		By: unit(clientPkg, "^TestWithLosesTheLock$"), Dies: `nothing`,
+		By: unit(clientPkg, "^TestWithLosesTheLock$"), Dies: `<nil> became <nil>`,
 	},
 	{
 		Name: "with-keeps-the-lock-after-a-panic",
@@ -61,11 +61,10 @@ var goMutants = []Mutant{
 		Name: "middleware-skips-expiry",
 		Rule: "a proof that has expired is refused (package fencing, claims)",
 		Edits: []Edit{
-			{fencingPkg + "/http.go", `		return m.Guard.DoProof(m.Keys, lock, shown, f)`, `		p, err := m.Keys.Verify(lock, shown)
-		if err == nil || errors.Is(err, ErrExpired) {
-			return m.Guard.Do(lock, max(p.Token, 1<<40), func() error { return f(p) })
+			{fencingPkg + "/http.go", `		return m.Guard.DoProof(m.Keys, lock, shown, f)`, `		if p, err := m.Keys.Verify(lock, shown); errors.Is(err, ErrExpired) {
+			return f(p)
 		}
-		return err`},
+		return m.Guard.DoProof(m.Keys, lock, shown, f)`},
 		},
 		By: unit(fencingPkg, "^TestMiddleware$"), Dies: `expired: 200`,
 	},
