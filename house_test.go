@@ -22,6 +22,8 @@ const (
 	module      = "github.com/holdfast-lock/holdfast"
 	spdx        = "// SPDX-License-Identifier: Apache-2.0"
 	maxFunction = 70 // lines
+	// forUsersTests is the package with which users test their programs.
+	forUsersTests = "clientlib/holdfasttest"
 )
 
 // source is one parsed file.
@@ -132,7 +134,7 @@ func importRules() []importRule {
 		return func(s *source, imp string) bool { return s.own(imp) && within(imp, dirs...) }
 	}
 	tools := []string{"shared/volume/fsck", "shared/volume/recovery", "shared/volume/internal/inspect"}
-	doubles := []string{"shared/volume/volumetest", "shared/nettest", "shared/frontend/fronttest", "clientlib/internal/watchtest"}
+	doubles := []string{"shared/volume/volumetest", "shared/nettest", "shared/frontend/fronttest", "clientlib/internal/watchtest", forUsersTests}
 	only := func(allowed ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && !slices.Contains(allowed, imp) }
 	}
@@ -152,7 +154,11 @@ func importRules() []importRule {
 		{"primary knows neither replica nor election", below("primary"), bans("replica", "election", "cmd", "clientlib")},
 		{"replica knows neither primary nor election", below("replica"), bans("primary", "election", "cmd", "clientlib")},
 		{"election knows no role and no storage", below("election"), only("shared/cluster", "election")},
-		{"clientlib knows wire, retry and cluster only", below("clientlib"), only("shared/wire", "shared/wire/frames", "shared/wire/pb", "shared/retry", "shared/cluster", "shared/spelling", "clientlib", "clientlib/clientconfig", "clientlib/join", "clientlib/login", "clientlib/credential")},
+		// The servers in users' tests are those of the product, so forUsersTests imports what it likes. A program that does not
+		// import it gets nothing of that.
+		{"clientlib knows wire, retry and cluster only", func(s *source) bool {
+			return !s.test() && within(s.dir, "clientlib") && !within(s.dir, forUsersTests)
+		}, only("shared/wire", "shared/wire/frames", "shared/wire/pb", "shared/retry", "shared/cluster", "shared/spelling", "clientlib", "clientlib/clientconfig", "clientlib/join", "clientlib/login", "clientlib/credential")},
 		{"packages of users above clientlib know it only", below("clientlib/leader", "clientlib/watch"), only("clientlib")},
 		{"nobody knows faulttests", func(s *source) bool { return !within(s.dir, "faulttests") }, bans("faulttests")},
 		{"tests' filesystems and networks stay in tests", func(s *source) bool { return product(s) && !within(s.dir, doubles...) }, bans(doubles...)},
@@ -186,6 +192,7 @@ func TestHouse(t *testing.T) {
 		{"no table is changed", noTableIsChanged},
 		{"users' programs need clientlib only", programsNeedClientlibOnly},
 		{"clientlib names the servers' packages in one place", clientlibHasItsOwnWords},
+		{"no server moves the clock of leases", noServerMovesItsClock},
 		{"folders are known", foldersAreKnown},
 		{"the product depends on few", productDependsOnFew},
 	} {
@@ -549,6 +556,41 @@ func clientlibHasItsOwnWords(t *testing.T, all []*source) {
 	}
 	if aliases == 0 {
 		t.Errorf("%s has no aliases: look where they are now", place)
+	}
+}
+
+// noServerMovesItsClock refuses values for Jumps, which end leases before their time, anywhere but in tests and in
+// forUsersTests. A node passes on what it got.
+func noServerMovesItsClock(t *testing.T, all []*source) {
+	const passedOn = "cmd/holdfast/node/node.go"
+	set := 0
+	for _, s := range all {
+		if !product(s) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			var name ast.Expr
+			switch n := n.(type) {
+			case *ast.KeyValueExpr:
+				name = n.Key
+			case *ast.AssignStmt:
+				for _, left := range n.Lhs {
+					if sel, ok := left.(*ast.SelectorExpr); ok {
+						name = sel.Sel
+					}
+				}
+			}
+			if id, ok := name.(*ast.Ident); ok && id.Name == "Jumps" {
+				set++
+				if s.dir != forUsersTests && s.name != passedOn {
+					t.Errorf("%s: a server must not end leases before their time", s.at(n))
+				}
+			}
+			return true
+		})
+	}
+	if set != 2 {
+		t.Errorf("Jumps is set in %d places: look where it is now", set)
 	}
 }
 

@@ -18,16 +18,94 @@ import (
 const lateRenewals = 5
 
 // Acquire gets a lock. If others hold it or wait for it and Wait is 0, the error is a *HeldError;
-// a wait that ends without a grant is ErrWaitTimeout. It is ErrLeaseExpired if the lock was
-// granted and its lease ended before the answer came. When the context ends first, the request is
-// cancelled.
+// a wait that ends without a grant is ErrWaitTimeout. When the context ends first, the request is
+// cancelled. Of these three, errors.Is finds ErrNotAcquired. The error is ErrLeaseExpired if the lock was
+// granted and its lease ended before the answer came.
 func (c *Client) Acquire(ctx context.Context, lock LockName, o AcquireOptions) (*Lock, error) {
+	h := &c.opt.Hooks
+	if h.Acquired == nil && h.NotAcquired == nil && h.Lost == nil && h.Released == nil {
+		return c.acquireInTime(ctx, lock, o)
+	}
+	began := c.opt.Clock.Now()
+	l, err := c.acquireInTime(ctx, lock, o)
+	waited := c.opt.Clock.Now() - began
+	if err != nil {
+		if h.NotAcquired != nil {
+			h.NotAcquired(lock, waited, err)
+		}
+		return nil, err
+	}
+	if h.Acquired != nil {
+		h.Acquired(lock, waited)
+	}
+	l.handOut(c.opt.Clock.Now())
+	return l, nil
+}
+
+// TryAcquire is Acquire without a wait, whatever the options say: if others hold the lock or wait for it, it returns a
+// *HeldError at once. errors.Is(err, ErrNotAcquired) tells that from an outage.
+func (c *Client) TryAcquire(ctx context.Context, lock LockName, o AcquireOptions) (*Lock, error) {
+	o.Wait = 0
+	return c.Acquire(ctx, lock, o)
+}
+
+// With acquires the lock, calls f, and releases the lock when f has returned or panicked. Where the lock is not acquired, the
+// error is that of Acquire, and f is not called. The context of f is a child of ctx and ends when the lock is lost, with a
+// *LostError as its cause: then f must stop what the lock protects, and return.
+//
+// With returns the error of f. If the lock was lost before f returned, the error wraps the *LostError, too, also where
+// f returned nil: what it did last may not have been protected. A release that the service cannot be asked for is no
+// error, because the lease ends by itself.
+func (c *Client) With(ctx context.Context, lock LockName, o AcquireOptions, f func(ctx context.Context, l *Lock) error) error {
+	l, err := c.Acquire(ctx, lock, o)
+	if err != nil {
+		return err
+	}
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
+	returned := false
+	defer func() {
+		if !returned { // f has panicked
+			c.giveBack(ctx, l) //nolint:errcheck // the panic goes on
+		}
+	}()
+	err = f(inner, l)
+	returned = true
+	if lost := c.giveBack(ctx, l); lost != nil && !errors.Is(err, lost) {
+		return errors.Join(err, lost)
+	}
+	return err
+}
+
+// giveBack releases a lock, and returns how it was lost if it was: before the call, or as the service knows.
+func (c *Client) giveBack(ctx context.Context, l *Lock) error {
+	c.renewer.endIfOver(l)
+	cause := context.Cause(l.ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	err := l.Release(ctx)
+	if errors.Is(cause, ErrLost) {
+		return cause
+	}
+	if errors.Is(err, ErrLost) {
+		return err
+	}
+	if err != nil {
+		c.opt.Log.Warn("a lock could not be released and ends with its lease", "lock", l.name, "token", l.token, "error", err)
+	}
+	return nil
+}
+
+// acquireInTime is Acquire without hooks.
+func (c *Client) acquireInTime(ctx context.Context, lock LockName, o AcquireOptions) (*Lock, error) {
 	if o.TTL == 0 {
 		o.TTL = DefaultTTL
 	}
 	if err := checkAcquire(lock, o); err != nil {
 		return nil, (&call{op: "acquire", lock: lock}).fail(err)
 	}
+	outside := ctx
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return nil, (&call{op: "acquire", lock: lock}).fail(err)
@@ -48,6 +126,7 @@ func (c *Client) Acquire(ctx context.Context, lock LockName, o AcquireOptions) (
 	for {
 		l, err := c.acquire(ctx, from, lock, o)
 		if err == nil || !errors.Is(err, ErrLeaseExpired) {
+			c.noteVain(err, o.Wait != 0 && outside.Err() != nil)
 			return l, err
 		}
 		if began.IsZero() {
@@ -64,6 +143,18 @@ func (c *Client) Acquire(ctx context.Context, lock LockName, o AcquireOptions) (
 			return nil, err
 		}
 	}
+}
+
+// noteVain has errors.Is find ErrNotAcquired in the error of an Acquire that has waited in vain: until its wait was over, or
+// until the context of its caller ended, while the service was there and had not granted the lock.
+func (c *Client) noteVain(err error, ended bool) {
+	e, ok := errors.AsType[*CallError](err)
+	if !ok {
+		return
+	}
+	to := c.servers.primary()
+	waited := ended && e.Unknown && to != nil && c.lately(to, true)
+	e.notAcquired = waited || errors.Is(e.Err, ErrWaitTimeout)
 }
 
 func modeOf(shared bool) pb.Mode {

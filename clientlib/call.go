@@ -88,11 +88,8 @@ func judge(r retry.Response, err error) verdict {
 // is used up. The error is a *CallError; a refusal is an answer.
 func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (none R, err error) {
 	r, first, tried := quick(ctx, c, k, send)
-	switch {
-	case tried != nil && first.Verdict.Final() && first.Err != nil:
-		return none, k.fail(first.Err)
-	case tried != nil && first.Verdict.Final():
-		return r, nil
+	if tried != nil && first.Verdict.Final() {
+		return final(k, r, first.Err)
 	}
 	left, pause, said := budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, lastError{report: k.failed}
 	jumped, asked, refused := false, false, retry.StorageRefusals{}
@@ -115,20 +112,18 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 			}
 			if to != nil && ctx.Err() == nil {
 				r, v, answered = attempt(ctx, c, k, to, left.left, send)
-				if v.Verdict.Final() && v.Err == nil {
-					return r, nil
-				}
 				if v.Verdict.Final() || refused.Enough(v.Err, began) && !k.waits {
-					return none, k.fail(v.Err)
+					return final(k, r, v.Err)
 				}
 			}
 		}
 		said.note(v.Err)
-		if last = v.Err; ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return none, k.fail(said.beside(ended(ctx)))
 		}
 		if v.Verdict == retry.TooFast { // the primary has answered: the search for one begins anew after this
-			left, pause, _ = budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, rest(ctx, pause.Next(v.RetryAfter, false))
+			rest(ctx, pause.Next(v.RetryAfter, false))
+			left, pause, last = budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, c.reportRetry(k.op, v.Err)
 			continue
 		}
 		spent := time.Since(began)
@@ -138,6 +133,7 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 		if !answered && !left.spend(spent) {
 			return none, k.fail(said.beside(fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.Err)))
 		}
+		last = c.reportRetry(k.op, v.Err)
 		if answered || v.moved && !jumped {
 			jumped = v.moved
 			continue
@@ -155,6 +151,15 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 			return none, k.fail(said.beside(ended(ctx)))
 		}
 	}
+}
+
+// final is the result of a call whose last attempt was answered with r, or ended with err.
+func final[R any](k *call, r R, err error) (R, error) {
+	if err != nil {
+		var none R
+		return none, k.fail(err)
+	}
+	return r, nil
 }
 
 // waited reports whether a call was connected to a server and waited there for most of an

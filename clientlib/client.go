@@ -2,6 +2,9 @@
 
 package clientlib
 
+// The mutexes of this package are held in this order, the next one only where it says so: Client.mu, leaseRenewer.mu, Lock.mu.
+// registration.mu, sequence.mu, servers.mu and session.mu are held alone. None is held during a call.
+
 import (
 	"context"
 	"fmt"

@@ -8,6 +8,15 @@
 //	receipt, err := lock.Append(ctx, "billing/log", line)
 //	err = lock.Release(ctx)
 //
+// With does the same around a function, whose context ends when the lock is lost:
+//
+//	err := c.With(ctx, "billing/job", clientlib.AcquireOptions{}, func(ctx context.Context, l *clientlib.Lock) error {
+//		return work(ctx, l.Token())
+//	})
+//	if errors.Is(err, clientlib.ErrNotAcquired) {
+//		return nil // another process is at it
+//	}
+//
 // A worker that does its work under a lock, for as long as it has the lock, and acquires it
 // again after a loss:
 //
@@ -24,7 +33,8 @@
 //	}
 //
 // Packages below this one build on it: leader elects one of many processes, watch keeps a
-// copy of locks up to date, fencing remembers tokens where a resource is.
+// copy of locks up to date, fencing remembers tokens where a resource is, holdfasttest runs servers
+// inside tests. What is promised of these packages from version to version is in docs/promises.md.
 //
 // # What is protected, and what is advisory
 //
@@ -84,10 +94,4 @@
 // Mirror of package watch keeps the locks themselves.
 //
 // A Client is safe for use by several goroutines, and so is a Lock.
-//
-// # Locks
-//
-// Held in this order, the next one only where it says so: Client.mu, leaseRenewer.mu,
-// Lock.mu. registration.mu, sequence.mu, servers.mu and session.mu are held alone. None
-// is held during a call.
 package clientlib

@@ -18,6 +18,10 @@ var (
 	ErrReleased = errors.New("the lock was released")
 	// ErrLost is wrapped by every *LostError.
 	ErrLost = errors.New("the lock is lost")
+	// ErrNotAcquired is in the error of every Acquire that did not get the lock because others hold it or wait for it: a
+	// *HeldError, one with ErrWaitTimeout, or one with the cause of a context that ended while the request waited. An
+	// outage, a refusal or a wrong argument is something else.
+	ErrNotAcquired = errors.New("the lock was not acquired: others hold it or wait for it")
 )
 
 // HeldError is the error of an Acquire that did not want to wait for a lock which others hold or
@@ -54,6 +58,9 @@ func (e *HeldError) Error() string {
 // Unwrap returns ErrHeld.
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
+// Is reports whether target is ErrNotAcquired.
+func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
+
 // CallError is the error of a call that was refused, or got no answer in time.
 type CallError struct {
 	Op   string // "acquire", "append", …
@@ -69,6 +76,9 @@ type CallError struct {
 	// Err is the refusal, a *ServiceError, or the cause of the context's end, or the last
 	// failure.
 	Err error
+
+	// notAcquired is set where an Acquire has waited in vain.
+	notAcquired bool
 }
 
 // Error says what failed and what to do now.
@@ -82,7 +92,9 @@ func (e *CallError) Error() string {
 	if e.Tries > 1 {
 		fmt.Fprintf(&b, " (%d tries)", e.Tries)
 	}
-	if e.Unknown {
+	if e.Unknown && e.notAcquired {
+		fmt.Fprintf(&b, "; the lock was not acquired, and request %d of client %s is cancelled", e.Request, e.Client)
+	} else if e.Unknown {
 		fmt.Fprintf(&b, "; it may have been executed: ask for the outcome of request %d of client %s", e.Request, e.Client)
 	} else if a := advice(e.Err, e.Client); a != "" {
 		b.WriteString(": " + a)
@@ -90,12 +102,17 @@ func (e *CallError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns Err, and ErrUnknown if Unknown is set.
+// Unwrap returns Err, and ErrUnknown if Unknown is set. That of an Acquire that has waited in vain returns ErrNotAcquired,
+// too.
 func (e *CallError) Unwrap() []error {
+	all := []error{e.Err}
 	if e.Unknown {
-		return []error{e.Err, ErrUnknown}
+		all = append(all, ErrUnknown)
 	}
-	return []error{e.Err}
+	if e.notAcquired {
+		all = append(all, ErrNotAcquired)
+	}
+	return all
 }
 
 // advice returns what to do about an error of a client's request, "" where the text of the error

@@ -102,3 +102,33 @@ func ExampleLock_States() {
 		}
 	}
 }
+
+// A function under a lock. Its context ends when the lock is lost.
+func ExampleClient_With() {
+	var c *clientlib.Client // see Example
+	report := func(ctx context.Context, fence clientlib.Token) error { return nil }
+	err := c.With(context.Background(), "reports/nightly", clientlib.AcquireOptions{Wait: time.Minute}, func(ctx context.Context, l *clientlib.Lock) error {
+		return report(ctx, l.Token())
+	})
+	if errors.Is(err, clientlib.ErrNotAcquired) {
+		fmt.Println("another process is at it")
+	} else if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Metrics of locks, with whatever library counts them.
+func ExampleHooks() {
+	var held, lost func(seconds float64) // say, the Observe of histograms
+	c, err := clientlib.New(clientlib.Options{
+		Endpoints: []string{"127.0.0.1:7601"},
+		Hooks: clientlib.Hooks{
+			Released: func(_ clientlib.LockName, after time.Duration) { held(after.Seconds()) },
+			Lost:     func(_ *clientlib.LostError, after time.Duration) { lost(after.Seconds()) },
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,9 @@ type Lock struct {
 
 	ctx context.Context
 	end context.CancelCauseFunc
+	// handed is set when a caller of Acquire has the lock, since is when that was, and reported when a hook knows the end.
+	handed, reported atomic.Bool
+	since            time.Duration
 
 	mu struct {
 		sync.Mutex
@@ -52,7 +56,12 @@ type Lock struct {
 
 func newLock(c *Client, name LockName, token Token, epoch Epoch) *Lock {
 	l := &Lock{c: c, name: name, token: token, epoch: epoch}
-	l.ctx, l.end = context.WithCancelCause(context.Background())
+	var cancel context.CancelCauseFunc
+	l.ctx, cancel = context.WithCancelCause(context.Background())
+	l.end = func(cause error) {
+		cancel(cause)
+		l.reportEnd()
+	}
 	return l
 }
 

@@ -81,6 +81,8 @@ type Options struct {
 	Holder Holder
 	// Log gets slow renewals, strays and lost locks. nil = silent.
 	Log *slog.Logger
+	// Hooks are called when something happens, for metrics. The zero value calls nothing.
+	Hooks Hooks
 	// Clock is the clock of leases. nil = CLOCK_BOOTTIME where there is one.
 	Clock Clock
 	// Rand returns random numbers, to several goroutines at once. nil = math/rand/v2.

@@ -346,7 +346,7 @@ func (k *leaseRenewer) keepRegistrations() (opened bool, err error) {
 			s.renewing = true
 			all = append(all, func() error {
 				defer k.renewed(s)
-				return k.keepAlive(s, who)
+				return k.keepAliveReported(s, who)
 			})
 		}
 	}

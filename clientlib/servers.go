@@ -70,8 +70,9 @@ type servers struct {
 	dialGRPC join.Dialer
 	clock    Clock
 	known    wire.KnownCluster
-	lost     func(error) // is called when every server belongs to another cluster
-	listed   int         // the first so many of mu.all are the user's endpoints
+	failover func(primary string, epoch Epoch, without time.Duration) // of Hooks; may be nil
+	lost     func(error)                                              // is called when every server belongs to another cluster
+	listed   int                                                      // the first so many of mu.all are the user's endpoints
 	rounds   sync.WaitGroup
 	belief   atomic.Pointer[belief] // never nil
 
@@ -89,6 +90,7 @@ type servers struct {
 type belief struct {
 	primary *server
 	epoch   Epoch
+	doubted time.Duration // since when there is no primary, on the client's clock
 }
 
 const (
@@ -109,7 +111,7 @@ func newServers(c *Client, lost func(error)) (*servers, error) {
 	if dial == nil {
 		dial = dialNetwork
 	}
-	s := &servers{c: c, dial: o.trust.Dialer(frames.Protocol, dial), dialGRPC: o.trust.Dialer(join.GRPC, dial), clock: o.Clock, lost: lost}
+	s := &servers{c: c, dial: o.trust.Dialer(frames.Protocol, dial), dialGRPC: o.trust.Dialer(join.GRPC, dial), clock: o.Clock, failover: o.Hooks.Failover, lost: lost}
 	s.grpc = []grpc.DialOption{
 		grpc.WithPerRPCCredentials(&s.known),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the dialer makes connections that are secure
@@ -195,13 +197,13 @@ func (s *servers) primary() *server { return s.belief.Load().primary }
 // believe takes v for the primary, because of an answer from that epoch. Late answers from older
 // epochs change nothing.
 func (s *servers) believe(v *server, epoch Epoch) {
-	s.change(func(b belief) belief {
+	s.reportTerm(s.change(func(b belief) belief {
 		if epoch >= b.epoch || b.primary == nil {
 			b.primary = v
 		}
 		b.epoch = max(b.epoch, epoch)
 		return b
-	})
+	}))
 }
 
 // doubt ends the belief in v.
@@ -209,18 +211,21 @@ func (s *servers) doubt(v *server) {
 	s.change(func(b belief) belief {
 		if b.primary == v {
 			b.primary = nil
+			if s.failover != nil {
+				b.doubted = s.clock.Now()
+			}
 		}
 		return b
 	})
 }
 
-// change replaces the belief by what to makes of it. Most answers only confirm it.
-func (s *servers) change(to func(belief) belief) {
+// change replaces the belief by what to makes of it, and returns both. Most answers only confirm it.
+func (s *servers) change(to func(belief) belief) (before, now belief) {
 	for {
 		old := s.belief.Load()
 		b := to(*old)
 		if b == *old || s.belief.CompareAndSwap(old, &b) {
-			return
+			return *old, b
 		}
 	}
 }

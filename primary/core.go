@@ -108,6 +108,8 @@ func (c *core) run() {
 		case <-c.rest.C:
 		case <-t.C:
 			c.onTick()
+		case x := <-c.p.opt.Jumps:
+			c.jump(x)
 		}
 	}
 }

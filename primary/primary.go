@@ -72,6 +72,9 @@ type Options struct {
 	// Rules returns the access rules in force, by whose quotas requests are refused; nil = there are none. It is asked by each
 	// round of the core loop.
 	Rules func() *access.Rules
+	// Jumps move the clock of leases, for tests of programs that use locks (clientlib/holdfasttest).
+	// nil in a server.
+	Jumps <-chan Jump
 }
 
 // Primary is one term, from its claim to its end. Run is called once, and Warm after it; the

@@ -24,6 +24,9 @@
 // several processes serve one resource they must share its guard's decision: one of them
 // keeps it. The files of Holdfast itself need none of this: the service writes them.
 //
+// Middleware does this for handlers of HTTP. SQL keeps the memory in a table of a database, and Exec is for tables that have a
+// fence in each row; they need no Guard.
+//
 // A guard does not know how a token holds its lock. Of a lock that is shared there are several
 // live ones at a time, and the highest may be a reader's: what only a holder alone may change
 // accepts tokens of exclusive grants only. Client.Verify reports which they are, and DoProof

@@ -29,12 +29,15 @@ type Token = cluster.Token
 // was replaced. It wraps ErrStale.
 type StaleError struct {
 	Key string
-	// Token was refused, because Seen is the highest one that was seen.
+	// Token was refused, because Seen is the highest one that was seen; 0 = not known, see Exec.
 	Token, Seen Token
 }
 
 // Error says what to do now.
 func (e *StaleError) Error() string {
+	if e.Seen == 0 {
+		return fmt.Sprintf("token %d for %q changed no row: there is none, or its fence is higher: acquire the lock again and begin anew", e.Token, e.Key)
+	}
 	return fmt.Sprintf("token %d for %q is old, %d was seen: acquire the lock again and begin anew", e.Token, e.Key, e.Seen)
 }
 

@@ -84,6 +84,8 @@ type Options struct {
 	TimeOfDay func(time.Time) time.Time
 	// Rules returns the access rules in force, for their quotas; see primary.Options. nil = there are none.
 	Rules func() *access.Rules
+	// Jumps are for tests of programs; see primary.Options.
+	Jumps <-chan primary.Jump
 }
 
 // Node is one server.
@@ -343,7 +345,7 @@ func (n *Node) serveTerm(ctx context.Context) error {
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
 		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
 		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History, TimeOfDay: n.opt.TimeOfDay,
-		Rules: n.opt.Rules,
+		Rules: n.opt.Rules, Jumps: n.opt.Jumps,
 	})
 	p.SetLevel(n.elector.LowestLevel())
 	n.setRole(election.RoleFencing, p)
