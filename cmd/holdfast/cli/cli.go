@@ -137,7 +137,6 @@ func (a *app) root() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, what holdfast join prints, or https:// before addresses of servers with certificates that this machine trusts (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
 	flags.StringVar(&a.ca, "ca", "", "a file with the certificate of the servers' authority, such as a copy of the volume's ca.crt: TLS to the addresses of --endpoints (default $HOLDFAST_CA)")
@@ -148,7 +147,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.initCommand(), a.serverCommand(), a.devCommand(),
-		a.runCommand(), a.electCommand(), a.acquireCommand(), a.renewCommand(), a.metadataCommand(), a.downgradeCommand(), a.releaseCommand(),
+		a.runCommand(), a.flockCommand(), a.electCommand(), a.acquireCommand(), a.renewCommand(), a.metadataCommand(), a.downgradeCommand(), a.releaseCommand(),
 		a.appendCommand(),
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
 		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
@@ -156,8 +155,32 @@ func (a *app) root() *cobra.Command {
 		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
 		a.guardCommand(), a.holderCommand(),
 	)
+	inGroups(root)
+	takeSeconds(root)
 	a.mark(root)
 	return root
+}
+
+// inGroups sorts the commands of --help into groups.
+func inGroups(root *cobra.Command) {
+	for _, g := range []struct{ id, title, commands string }{
+		{"locks", "Locks:", "run flock elect acquire renew metadata downgrade release verify proof cancel outcome"},
+		{"files", "Protected files:", "append cat tail blame file"},
+		{"see", "See what is going on:", "status ls show why history watch"},
+		{"begin", "Begin:", "dev doctor init server"},
+		{"operate", "Operate:", "break handover fsck recover"},
+		{"access", "Access and encryption:", "login logout whoami can access key secure join"},
+		{"other", "Other:", "version"},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, name := range strings.Fields(g.commands) {
+			if c, _, err := root.Find([]string{name}); err == nil {
+				c.GroupID = g.id
+			}
+		}
+	}
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
 }
 
 const rootHelp = `Holdfast gives machines that share a filesystem locks that really protect something.

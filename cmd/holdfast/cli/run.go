@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
@@ -35,6 +36,8 @@ type running struct {
 	hung  hungFlags
 	// proof is the file that has a proof of the lock, "" for none.
 	proof string
+	// shellCommand is a command for the shell, "" for none.
+	shellCommand string
 }
 
 const runHelp = `Run a command under a lock, and pass on its exit code. The command finds
@@ -95,21 +98,36 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run LOCK [flags] -- COMMAND [ARGUMENTS]",
 		Short: "Run a command under a lock",
 		Long:  runHelp,
-		Args:  cobra.MinimumNArgs(1),
+		Example: `  holdfast run nightly/backup -- ./backup.sh      wait for the lock, then run
+  holdfast run -n nightly/backup -- ./backup.sh   give up at once if it is held (exit code 1)
+  holdfast run -w 60 nightly/backup -c 'dump | gzip > db.gz'`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.outputTaken = true
-			if err := r.parse(c.ArgsLenAtDash(), args); err != nil {
+			dash := c.ArgsLenAtDash()
+			if c.Flags().Changed("command") {
+				if len(args) != 1 || dash >= 0 {
+					return usagef("run: with -c the command is one argument: use holdfast run LOCK -c 'COMMAND'")
+				}
+				dash, args = 1, append(args, a.shell(r.shellCommand)...)
+			}
+			if err := r.parse(dash, args); err != nil {
 				return err
 			}
 			return r.run(c.Context())
 		},
 	}
-	r.lease.flags(c.Flags(), "forever")
-	r.lease.sharedFlag(c.Flags())
-	r.lost.flags(c.Flags())
-	r.hung.flags(c.Flags())
-	c.Flags().StringVar(&r.proof, "proof-file", "", "keep a fresh proof of the lock in this file, for resources outside Holdfast")
+	r.flags(c.Flags())
+	c.Flags().StringVarP(&r.shellCommand, "command", "c", "", "run this command line in $SHELL, or in /bin/sh")
 	return c
+}
+
+func (r *running) flags(fl *pflag.FlagSet) {
+	r.lease.flags(fl, "forever")
+	r.lease.sharedFlag(fl)
+	r.lost.flags(fl)
+	r.hung.flags(fl)
+	fl.StringVar(&r.proof, "proof-file", "", "keep a fresh proof of the lock in this file, for resources outside Holdfast")
 }
 
 func (r *running) parse(dash int, args []string) error {
@@ -117,7 +135,7 @@ func (r *running) parse(dash int, args []string) error {
 		return err
 	}
 	if dash != 1 || len(args) < 2 {
-		return usagef("run: use holdfast run LOCK -- COMMAND ARGUMENTS")
+		return usagef("run: use holdfast run LOCK -- COMMAND ARGUMENTS, or holdfast run LOCK -c 'COMMAND'")
 	}
 	if err := firstError(r.lost.check(r.lease.ttl, r.margin()), r.hung.check(r.lease.ttl)); err != nil {
 		return err
