@@ -100,6 +100,9 @@ func (a *app) advice(err error) string {
 	if _, ok := errors.AsType[*withinError](err); ok {
 		return "use the lock as it is, its token is in HOLDFAST_TOKEN; or take another lock"
 	}
+	if e, ok := errors.AsType[*streamError](err); ok && (e.bytes > 0 || e.doubtful > 0) {
+		return e.advice()
+	}
 	status, ok := wire.StatusOf(err)
 	switch {
 	case !ok && unanswered(err):
