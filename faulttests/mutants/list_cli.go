@@ -38,7 +38,7 @@ var cliMutants = []Mutant{
 			{"cmd/holdfast/cli/batch.go", `	n := bytes.LastIndexByte(b.buf, '\n') + 1`, `	n := len(b.buf)`},
 		},
 		By:   unit(cliPkg, "^TestBatches$"),
-		Dies: "whole lines only",
+		Dies: "whole_lines_only",
 	},
 	{
 		Name: "stream-loses-what-did-not-fit", Also: "",
@@ -59,5 +59,23 @@ var cliMutants = []Mutant{
 		},
 		By:   unit(cliPkg, "^TestDurationsTakePlainSeconds$"),
 		Dies: `"5m": got`,
+	},
+	{
+		Name: "place-of-another-host", Also: "",
+		Rule: "a process finds its place in a queue by its host, too (cli, waitingText)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/waiting.go", `w.Host == host && w.PID`, `host != "" && w.PID`},
+		},
+		By:   unit(cliPkg, "^TestWaitingText$"),
+		Dies: "1 before you",
+	},
+	{
+		Name: "report-wraps", Also: "",
+		Rule: "a line that reports a wait fits into the terminal (cli, reportLine)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/waiting.go", `len(runes) >= width {`, `len(runes) >= 10*width {`},
+		},
+		By:   unit(cliPkg, "^TestReportLine$"),
+		Dies: "width 15",
 	},
 }

@@ -132,7 +132,7 @@ func (l *lease) flags(fl *pflag.FlagSet, wait string) {
 	fl.DurationVar(&l.ttl, "ttl", 30*time.Second, "how long the lease lasts without a renewal")
 	fl.StringVarP(&l.wait, "wait", "w", wait, "how long to wait for the lock: seconds or a duration, forever, or 0 to try once")
 	fl.BoolVarP(&l.nonblock, "nonblock", "n", false, "try once, as --wait 0")
-	fl.BoolVarP(&l.quiet, "quiet", "q", false, "do not report on the standard error for whom the lock is waited for")
+	fl.BoolVarP(&l.quiet, "quiet", "q", false, "do not report on the standard error who holds the lock during a wait")
 	fl.StringVar(&l.metadata, "metadata", "", "a text of at most 4096 bytes that show and watch print with the lock")
 	fl.IntVarP(&l.conflict, "conflict-exit-code", "E", exitHeld, "the exit code when the lock was not acquired")
 }
@@ -199,11 +199,10 @@ func (l *lease) conflicts(err error) error {
 
 // holder describes this process and its command, for people.
 func holder(command string) *pb.Holder {
-	host, _ := os.Hostname() // for people: may be empty
 	if command == "" {
 		command = filepath.Base(os.Args[0])
 	}
-	return &pb.Holder{Host: clip(host), Pid: int64(os.Getppid()), Command: clip(command)}
+	return &pb.Holder{Host: hostname(), Pid: int64(os.Getppid()), Command: clip(command)}
 }
 
 // clip cuts a text for people to the length that the wire permits, and makes it valid UTF-8.
@@ -229,6 +228,7 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 		q.WaitMs = &ms
 		stop := a.keepPlace(ctx, id.client, l.ttl)
 		defer stop()
+		defer a.reportWait(ctx, lock, l, os.Getppid())()
 	}
 	r, err := remote.Wait(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Acquire(ctx, q) })
 	if ctx.Err() != nil {

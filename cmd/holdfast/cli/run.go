@@ -81,6 +81,10 @@ wiped that as well. Nor can it if this process had children before, as after exe
 shell that has background jobs. And nothing is ended while the whole machine is frozen.
 If the command writes to anything but protected files, have the token checked there.
 
+While run waits for the lock it says on the standard error who holds it: on a terminal in one
+line that is removed at the end, else after a second and then ever more rarely; not with
+--quiet, nor with -o json.
+
 A process that cannot be ended, because it hangs in a filesystem or belongs to another
 user, is named every minute; run keeps the lock and waits for it. When the guard itself is
 killed, or reads nothing for minutes, the command is ended as if the lock was lost.
@@ -228,6 +232,7 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 	opt := clientlib.AcquireOptions{
 		TTL: r.lease.ttl, Wait: wait, Metadata: r.lease.metadata, Shared: r.lease.shared, MaxHold: r.hung.maxHold, Heartbeat: r.hung.progress != "",
 	}
+	defer r.app.reportWait(ctx, string(r.lock), &r.lease, os.Getpid())()
 	var lock *clientlib.Lock
 	if above != 0 {
 		lock, err = r.acquireWithin(ctx, client, above, opt)

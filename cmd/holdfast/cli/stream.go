@@ -303,7 +303,9 @@ func (s *streaming) try(ctx context.Context, data []byte) (clientlib.Receipt, er
 	if wait == forever {
 		wait = clientlib.Forever
 	}
+	stop := s.app.reportWait(ctx, s.lock, &s.lease, os.Getpid())
 	lock, err := s.client.Acquire(ctx, cluster.LockName(s.lock), clientlib.AcquireOptions{TTL: s.lease.ttl, Wait: wait, Metadata: s.lease.metadata})
+	stop()
 	if err != nil {
 		return clientlib.Receipt{}, err
 	}
