@@ -359,8 +359,8 @@ func (w *world) repeats() {
 		t.Errorf("outcome: %q", out)
 	}
 	big := strings.Repeat("0123456789abcde\n", 100_000) // 1.6 MB
-	equal(t, "append of too much", w.try(big, "append", "big", "big").code, 2)
-	w.do(big, "append", "big", "big", "--split")
+	equal(t, "append of too much", w.try(big, "append", "--whole", "big", "big").code, 2)
+	w.do(big, "append", "--whole", "big", "big", "--split")
 	if w.file("big") != big {
 		t.Error("the file that was appended in pieces is another one")
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,21 +29,30 @@ type appending struct {
 	split      bool
 	adopt      bool
 	at         int64 // negative = wherever the file ends
+	// lines and whole choose how the input is appended; by default it depends on what it is.
+	lines, whole bool
+	verbose      bool
+	// patience is how long a stream tries on while no server takes appends.
+	patience time.Duration
 }
 
-func (a *app) appendCommand() *cobra.Command {
-	x := &appending{app: a}
-	c := &cobra.Command{
-		Use:   "append LOCK FILE < data",
-		Short: "Append the standard input to a protected file, exactly once",
-		Long: `Append the standard input to a protected file, FILE below files/ on the volume,
+const appendHelp = `Append the standard input to a protected file, FILE below files/ on the volume,
 exactly once. With --token the append uses that grant; without it, the command acquires
 the lock, appends and releases. Inside holdfast run of that lock the token is taken from
-$HOLDFAST_TOKEN.
+$HOLDFAST_TOKEN. Nothing is printed but errors; -v and -o json print what was appended.
 
-One append has at most 1 MiB and is written whole or not at all. More is refused,
-or with --split appended in pieces: each exactly once, but readers may see some of
-them without the rest if this command is ended.
+From a pipe or a terminal, lines are appended as they come, as with >>. Whole lines are
+collected for half a second, or up to 1 MiB, and appended together: each line once, also when
+servers are killed or restarted meanwhile. The lock is acquired for each of these appends, so
+that others can append in between; --wait is forever then, if not given. While no server takes
+appends, the command reads no more than it has room for, and tries on for --patience. SIGINT
+and SIGTERM end the input. If the stream ends early, the error says how many lines and bytes
+are certainly in the file. A line of more than 1 MiB is an error, or cut with --split.
+
+From a file, or with --whole, --at or --client-id, the input is one append of at most 1 MiB,
+written whole or not at all. More is refused, or with --split appended in pieces: each
+exactly once, but readers may see some of them without the rest if this command is ended.
+--lines appends a file by lines.
 
 With --client-id and --request-id the command can be repeated with the same data: what
 was appended is not appended again, and other data is refused. With --split the pieces
@@ -51,8 +61,19 @@ remembered, so 64 MiB can be repeated; data added after them since then is appen
 
 With --at the data is appended only if it goes to that offset, for example when you
 have read the file up to there. Else nothing is appended, and the error has the offset
-at which the file ends.`,
-		Args: exactly("LOCK", "FILE"),
+at which the file ends.`
+
+const appendExamples = `  ./nightly.sh 2>&1 | holdfast append logs/nightly nightly.log   as with >> nightly.log
+  holdfast append reports/daily daily.csv < rows.csv            all rows, or none`
+
+func (a *app) appendCommand() *cobra.Command {
+	x := &appending{app: a}
+	c := &cobra.Command{
+		Use:     "append LOCK FILE < data",
+		Short:   "Append the standard input to a protected file, exactly once",
+		Long:    appendHelp,
+		Example: appendExamples,
+		Args:    exactly("LOCK", "FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			x.lock, x.file = args[0], args[1]
 			if err := firstError(x.lease.check(), x.id.check(), fileName(x.file)); err != nil {
@@ -65,7 +86,17 @@ at which the file ends.`,
 			if x.token, err = x.app.ownToken(c, x.lock, x.token); err != nil {
 				return err
 			}
-			return x.run(c.Context())
+			streams, err := x.streams()
+			if err != nil {
+				return err
+			}
+			if !streams {
+				return x.run(c.Context())
+			}
+			if !c.Flags().Changed("wait") {
+				x.lease.wait = "forever"
+			}
+			return x.stream(c.Context())
 		},
 	}
 	fl := c.Flags()
@@ -73,9 +104,30 @@ at which the file ends.`,
 	x.lease.flags(fl, "1m")
 	x.id.flags(fl)
 	fl.Int64Var(&x.at, "at", -1, "append only if the data goes to this offset of the file, in bytes")
-	fl.BoolVar(&x.split, "split", false, "append more than 1 MiB in pieces")
+	fl.BoolVar(&x.split, "split", false, "append more than 1 MiB, or a line of more, in pieces")
+	fl.BoolVar(&x.lines, "lines", false, "append lines as they come (the default for a pipe or a terminal)")
+	fl.BoolVar(&x.whole, "whole", false, "append all of the input at once (the default for a file)")
+	fl.DurationVar(&x.patience, "patience", 10*time.Minute, "how long to try on while no server takes appends, once a line was appended as it came")
+	fl.BoolVarP(&x.verbose, "verbose", "v", false, "print what was appended")
 	fl.BoolVar(&x.adopt, "adopt-existing", false, "take a file that is not empty and not bound to a lock yet")
 	return c
+}
+
+// streams reports whether lines are appended as they come.
+func (x *appending) streams() (bool, error) {
+	once := x.whole || x.at >= 0 || x.id.named()
+	if x.lines && once {
+		return false, usagef("--lines appends in many requests, and --whole, --at and --client-id are for a single one: leave one of them out")
+	}
+	return x.lines || !once && comesInPieces(x.app.Stdin), nil
+}
+
+// tell prints a result if it was asked for: scripts append often.
+func (x *appending) tell(v any, text func(io.Writer)) error {
+	if x.app.format == formatText && !x.verbose {
+		return nil
+	}
+	return x.app.print(v, text)
 }
 
 func fileName(name string) error {
@@ -237,7 +289,7 @@ func (x *appending) print(all []*pb.Answer, err error) error {
 		out.Length += r.GetReceipt().GetLength()
 		out.Appends = append(out.Appends, wire.BodyOf(r))
 	}
-	return x.app.print(out, func(w io.Writer) {
+	return x.tell(out, func(w io.Writer) {
 		again := ""
 		if out.Repeat {
 			again = " (by an earlier run)"

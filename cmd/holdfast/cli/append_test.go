@@ -106,7 +106,7 @@ func TestRepeatOfAnAppendIsOfTheSameData(t *testing.T) {
 		{"other and longer, in pieces", "two line\nand one more\n", []string{"--split"}, 2, "appended other data"},
 		{"elsewhere", "one line\n", []string{"--at", "9"}, 2, "appended other data"},
 	} {
-		args := append([]string{"append", "a", "log", "--client-id", "c1", "--request-id", "1"}, c.flags...)
+		args := append([]string{"append", "-v", "a", "log", "--client-id", "c1", "--request-id", "1"}, c.flags...)
 		r := run(c.data, addr, args...)
 		if r.code != c.code || !strings.Contains(r.out+r.errs, c.says) {
 			t.Errorf("%s: got %+v, want code %d and %q", c.name, r, c.code, c.says)
@@ -125,7 +125,7 @@ func TestRepeatOfASplitAppendThatGrew(t *testing.T) {
 	log := ""
 	for i, more := range []int{100, 1 << 19, 0, 29, 1 << 20, 0, 3 << 19} {
 		log += strings.Repeat(fmt.Sprintf("%15d\n", i), more/16+1)
-		r := run(log, addr, "append", "a", "log", "--split", "--client-id", "c1", "--request-id", "1")
+		r := run(log, addr, "append", "-v", "a", "log", "--split", "--client-id", "c1", "--request-id", "1")
 		if r.code != 0 || m.text() != log {
 			t.Fatalf("run %d: %d bytes in the file, want %d: %+v", i, len(m.text()), len(log), r)
 		}
@@ -139,7 +139,7 @@ func TestRepeatOfASplitAppendThatGrew(t *testing.T) {
 func TestPiecesGoBehindEachOther(t *testing.T) {
 	m := newMemory()
 	data := strings.Repeat("0123456789abcde\n", 1<<20/16*5/2)
-	r := run(data, startService(t, m), "append", "a", "log", "--split", "--at", "0")
+	r := run(data, startService(t, m), "append", "-v", "a", "log", "--split", "--at", "0")
 	if r.code != 0 || m.text() != data {
 		t.Errorf("%d of %d bytes: %+v", len(m.text()), len(data), r)
 	}
@@ -153,7 +153,7 @@ func TestUnknownPieceIsNamed(t *testing.T) {
 		m := newMemory()
 		m.mu.doubt = 2
 		addr := startService(t, m)
-		args := append([]string{"append", "a", "log", "--split", "--timeout", "50ms"}, ids...)
+		args := append([]string{"append", "-v", "a", "log", "--split", "--timeout", "50ms"}, ids...)
 		r := run(data, addr, args...)
 		_, behind, _ := strings.Cut(r.errs, "--client-id ")
 		client, _, _ := strings.Cut(behind, " ")
@@ -166,7 +166,7 @@ func TestUnknownPieceIsNamed(t *testing.T) {
 		m.mu.Lock()
 		m.mu.doubt = 0
 		m.mu.Unlock()
-		r = run(data, addr, "append", "a", "log", "--split", "--client-id", client, "--request-id", "1")
+		r = run(data, addr, "append", "-v", "a", "log", "--split", "--client-id", client, "--request-id", "1")
 		if r.code != 0 || m.text() != data {
 			t.Errorf("%v: %d bytes of %d after the repeat: %+v", ids, len(m.text()), len(data), r)
 		}

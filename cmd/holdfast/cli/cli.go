@@ -151,7 +151,6 @@ func (a *app) root() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.Version = a.version().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	flags := root.PersistentFlags()
@@ -164,7 +163,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.initCommand(), a.serverCommand(), a.devCommand(), a.configCommand(),
-		a.runCommand(), a.electCommand(), a.acquireCommand(), a.renewCommand(), a.metadataCommand(), a.downgradeCommand(), a.releaseCommand(),
+		a.runCommand(), a.flockCommand(), a.electCommand(), a.acquireCommand(), a.renewCommand(), a.metadataCommand(), a.downgradeCommand(), a.releaseCommand(),
 		a.appendCommand(),
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
 		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
@@ -172,9 +171,33 @@ func (a *app) root() *cobra.Command {
 		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
 		a.guardCommand(), a.holderCommand(),
 	)
+	inGroups(root)
+	takeSeconds(root)
 	a.mark(root)
 	a.completeNames(root)
 	return root
+}
+
+// inGroups sorts the commands of --help into groups.
+func inGroups(root *cobra.Command) {
+	for _, g := range []struct{ id, title, commands string }{
+		{"locks", "Locks:", "run flock elect acquire renew metadata downgrade release verify proof cancel outcome"},
+		{"files", "Protected files:", "append cat tail blame file"},
+		{"see", "See what is going on:", "status ls show why history watch"},
+		{"begin", "Begin:", "dev doctor init server"},
+		{"operate", "Operate:", "break handover config fsck recover"},
+		{"access", "Access and encryption:", "login logout whoami can access key secure join"},
+		{"other", "Other:", "version"},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, name := range strings.Fields(g.commands) {
+			if c, _, err := root.Find([]string{name}); err == nil {
+				c.GroupID = g.id
+			}
+		}
+	}
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
 }
 
 const rootHelp = `Holdfast gives machines that share a filesystem locks that really protect something.

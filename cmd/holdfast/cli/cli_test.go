@@ -349,13 +349,13 @@ func TestNoServiceIsSaid(t *testing.T) {
 
 // Who asked for JSON gets it, also where the command line is wrong before it says so.
 func TestUsageErrorsInJSON(t *testing.T) {
-	for _, line := range []string{"acquire x --ttl 30 -o json", "acquire x --ttl 30 --output=json", "acquire --nonsense -ojson", "-o=json ls a b", "nonsense --output json"} {
+	for _, line := range []string{"acquire x --ttl never -o json", "acquire x --ttl never --output=json", "acquire --nonsense -ojson", "-o=json ls a b", "nonsense --output json"} {
 		r := run("", "", words(line)...)
 		if r.code != 2 || !strings.Contains(r.out, `"status":"INVALID_ARGUMENT"`) || !strings.Contains(r.out, `"exit_code":2`) || r.errs != "" {
 			t.Errorf("holdfast %s: got %+v", line, r)
 		}
 	}
-	for _, line := range []string{"acquire x --ttl 30", "acquire --nonsense -- -o json", "acquire x --ttl 30 -o text"} {
+	for _, line := range []string{"acquire x --ttl never", "acquire --nonsense -- -o json", "acquire x --ttl never -o text"} {
 		if r := run("", "", words(line)...); r.code != 2 || r.out != "" {
 			t.Errorf("holdfast %s: got %+v", line, r)
 		}

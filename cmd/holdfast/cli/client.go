@@ -118,18 +118,29 @@ type lease struct {
 	conflict int
 	metadata string
 	shared   bool
+	// exclusive is true if the lock was asked for alone, which is the default.
+	exclusive bool
+	// nonblock is true for a single try; usually is what --wait is without the flag.
+	nonblock bool
+	usually  string
+	// quiet is true if a wait is not reported on the standard error.
+	quiet bool
 }
 
 func (l *lease) flags(fl *pflag.FlagSet, wait string) {
+	l.usually = wait
 	fl.DurationVar(&l.ttl, "ttl", 30*time.Second, "how long the lease lasts without a renewal")
-	fl.StringVar(&l.wait, "wait", wait, "how long to wait for the lock: a duration, forever, or 0 to try once")
+	fl.StringVarP(&l.wait, "wait", "w", wait, "how long to wait for the lock: seconds or a duration, forever, or 0 to try once")
+	fl.BoolVarP(&l.nonblock, "nonblock", "n", false, "try once, as --wait 0")
+	fl.BoolVarP(&l.quiet, "quiet", "q", false, "do not report on the standard error who holds the lock during a wait")
 	fl.StringVar(&l.metadata, "metadata", "", "a text of at most 4096 bytes that show and watch print with the lock")
 	fl.IntVarP(&l.conflict, "conflict-exit-code", "E", exitHeld, "the exit code when the lock was not acquired")
 }
 
 // sharedFlag adds --shared, for commands that do not need the lock exclusively.
 func (l *lease) sharedFlag(fl *pflag.FlagSet) {
-	fl.BoolVar(&l.shared, "shared", false, "share the lock with other holders; nothing can be appended then")
+	fl.BoolVarP(&l.shared, "shared", "s", false, "share the lock with other holders; nothing can be appended then")
+	fl.BoolVarP(&l.exclusive, "exclusive", "x", false, "hold the lock alone (the default)")
 }
 
 func (l *lease) mode() pb.Mode {
@@ -141,15 +152,18 @@ func (l *lease) mode() pb.Mode {
 
 // waitFor parses --wait; forever is a wait without an end.
 func (l *lease) waitFor() (time.Duration, error) {
+	if l.nonblock {
+		return 0, nil
+	}
 	switch l.wait {
 	case "forever":
 		return forever, nil
 	case "0", "":
 		return 0, nil
 	}
-	d, err := time.ParseDuration(l.wait)
+	d, err := parseDuration(l.wait)
 	if err != nil || d < 0 {
-		return 0, usagef("--wait %q: use a duration like 30s, forever, or 0 to try once", l.wait)
+		return 0, usagef("--wait %q: use seconds, a duration like 30s, forever, or 0 to try once", l.wait)
 	}
 	return d, nil
 }
@@ -157,6 +171,12 @@ func (l *lease) waitFor() (time.Duration, error) {
 func (l *lease) check() error {
 	if l.ttl <= 0 {
 		return usagef("--ttl %v: use a duration like 30s", l.ttl)
+	}
+	if l.nonblock && l.wait != l.usually && l.wait != "0" {
+		return usagef("--nonblock, -n, tries once, and --wait %s waits: leave one of them out", l.wait)
+	}
+	if l.shared && l.exclusive {
+		return usagef("--shared and --exclusive, -s and -x: leave one of them out")
 	}
 	if !utf8.ValidString(l.metadata) || len(l.metadata) > cluster.MaxMetadata {
 		return usagef("--metadata, or --value: use UTF-8 of at most %d bytes", cluster.MaxMetadata)
@@ -179,11 +199,10 @@ func (l *lease) conflicts(err error) error {
 
 // holder describes this process and its command, for people.
 func holder(command string) *pb.Holder {
-	host, _ := os.Hostname() // for people: may be empty
 	if command == "" {
 		command = filepath.Base(os.Args[0])
 	}
-	return &pb.Holder{Host: clip(host), Pid: int64(os.Getppid()), Command: clip(command)}
+	return &pb.Holder{Host: hostname(), Pid: int64(os.Getppid()), Command: clip(command)}
 }
 
 // clip cuts a text for people to the length that the wire permits, and makes it valid UTF-8.
@@ -209,6 +228,7 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 		q.WaitMs = &ms
 		stop := a.keepPlace(ctx, id.client, l.ttl)
 		defer stop()
+		defer a.reportWait(ctx, lock, l, os.Getppid())()
 	}
 	r, err := remote.Wait(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Acquire(ctx, q) })
 	if ctx.Err() != nil {

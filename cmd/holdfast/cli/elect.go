@@ -78,6 +78,7 @@ func (a *app) electCommand() *cobra.Command {
 	e.lost.flags(fl)
 	e.hung.flags(fl)
 	e.lease.wait, e.lease.conflict = "forever", exitHeld
+	e.lease.quiet = true // to wait is what a candidate is for
 	return c
 }
 

@@ -105,6 +105,9 @@ func (a *app) advice(err error) string {
 	if _, ok := errors.AsType[*noServerError](err); ok {
 		return "start it, or see in its log why not; a server that uses another --data-dir, or none, takes SIGHUP"
 	}
+	if e, ok := errors.AsType[*streamError](err); ok && (e.bytes > 0 || e.doubtful > 0) {
+		return e.advice()
+	}
 	status, ok := wire.StatusOf(err)
 	switch {
 	case !ok && unanswered(err):

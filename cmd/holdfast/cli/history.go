@@ -21,6 +21,7 @@ Any server answers, from its memory and from the files under history/ on the sha
 Plain releases above a rate (2,000 a second) are only counted; the output says what is
 left out or not known. Times are by the clocks of the primaries, for people.
 
+  holdfast history                                   the latest grants of all locks
   holdfast history billing/job --at 03:00            who had it then
   holdfast history billing/job --since 24h           what ended in the last day
   holdfast history billing/job --token 4711          what became of this grant
@@ -34,8 +35,11 @@ func (a *app) historyCommand() *cobra.Command {
 	var at, since string
 	var limit int
 	c := &cobra.Command{
-		Use: "history LOCK", Short: "Show who had a lock, from when to when, and why it ended", Long: historyHelp, Args: exactly("LOCK"),
+		Use: "history [LOCK]", Short: "Show who had a lock, from when to when, and why it ended", Long: historyHelp, Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				prefix, args = true, []string{""}
+			}
 			q := &pb.HistoryRequest{Target: &pb.HistoryRequest_Lock{Lock: args[0]}, Token: token}
 			if prefix {
 				q.Target = &pb.HistoryRequest_Prefix{Prefix: args[0]}
@@ -70,7 +74,7 @@ func readTime(flag, text string, now time.Time) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := parseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d).UnixMilli(), nil
 	}
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {

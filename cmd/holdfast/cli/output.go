@@ -116,6 +116,9 @@ type failure struct {
 	wire.Body
 	Advice   string `json:"advice"`
 	ExitCode int    `json:"exit_code"`
+	// Lines and Bytes are how much of a stream is certainly in the file; only append has them.
+	Lines *int64 `json:"lines,omitempty"`
+	Bytes *int64 `json:"bytes,omitempty"`
 }
 
 // fail prints an error and returns its exit code. In JSON it goes to the standard output, where
@@ -133,6 +136,9 @@ func (a *app) fail(err error) int {
 		}
 		if e, ok := errors.AsType[*clientlib.HeldError](err); ok {
 			f.Lock, f.Holder, f.QueueLength = string(e.Lock), e.Holder, uint32(e.QueueLength)
+		}
+		if e, ok := errors.AsType[*streamError](err); ok {
+			f.Lines, f.Bytes = &e.lines, &e.bytes
 		}
 		if f.ClientID == "" {
 			f.ClientID, f.RequestID = a.request.client, a.request.request

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
@@ -35,6 +36,8 @@ type running struct {
 	hung  hungFlags
 	// proof is the file that has a proof of the lock, "" for none.
 	proof string
+	// shellCommand is a command for the shell, "" for none.
+	shellCommand string
 }
 
 const runHelp = `Run a command under a lock, and pass on its exit code. The command finds
@@ -78,6 +81,10 @@ wiped that as well. Nor can it if this process had children before, as after exe
 shell that has background jobs. And nothing is ended while the whole machine is frozen.
 If the command writes to anything but protected files, have the token checked there.
 
+While run waits for the lock it says on the standard error who holds it: on a terminal in one
+line that is removed at the end, else after a second and then ever more rarely; not with
+--quiet, nor with -o json.
+
 A process that cannot be ended, because it hangs in a filesystem or belongs to another
 user, is named every minute; run keeps the lock and waits for it. When the guard itself is
 killed, or reads nothing for minutes, the command is ended as if the lock was lost.
@@ -95,21 +102,36 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run LOCK [flags] -- COMMAND [ARGUMENTS]",
 		Short: "Run a command under a lock",
 		Long:  runHelp,
-		Args:  cobra.MinimumNArgs(1),
+		Example: `  holdfast run nightly/backup -- ./backup.sh      wait for the lock, then run
+  holdfast run -n nightly/backup -- ./backup.sh   give up at once if it is held (exit code 1)
+  holdfast run -w 60 nightly/backup -c 'dump | gzip > db.gz'`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.outputTaken = true
-			if err := r.parse(c.ArgsLenAtDash(), args); err != nil {
+			dash := c.ArgsLenAtDash()
+			if c.Flags().Changed("command") {
+				if len(args) != 1 || dash >= 0 {
+					return usagef("run: with -c the command is one argument: use holdfast run LOCK -c 'COMMAND'")
+				}
+				dash, args = 1, append(args, a.shell(r.shellCommand)...)
+			}
+			if err := r.parse(dash, args); err != nil {
 				return err
 			}
 			return r.run(c.Context())
 		},
 	}
-	r.lease.flags(c.Flags(), "forever")
-	r.lease.sharedFlag(c.Flags())
-	r.lost.flags(c.Flags())
-	r.hung.flags(c.Flags())
-	c.Flags().StringVar(&r.proof, "proof-file", "", "keep a fresh proof of the lock in this file, for resources outside Holdfast")
+	r.flags(c.Flags())
+	c.Flags().StringVarP(&r.shellCommand, "command", "c", "", "run this command line in $SHELL, or in /bin/sh")
 	return c
+}
+
+func (r *running) flags(fl *pflag.FlagSet) {
+	r.lease.flags(fl, "forever")
+	r.lease.sharedFlag(fl)
+	r.lost.flags(fl)
+	r.hung.flags(fl)
+	fl.StringVar(&r.proof, "proof-file", "", "keep a fresh proof of the lock in this file, for resources outside Holdfast")
 }
 
 func (r *running) parse(dash int, args []string) error {
@@ -117,7 +139,7 @@ func (r *running) parse(dash int, args []string) error {
 		return err
 	}
 	if dash != 1 || len(args) < 2 {
-		return usagef("run: use holdfast run LOCK -- COMMAND ARGUMENTS")
+		return usagef("run: use holdfast run LOCK -- COMMAND ARGUMENTS, or holdfast run LOCK -c 'COMMAND'")
 	}
 	if err := firstError(r.lost.check(r.lease.ttl, r.margin()), r.hung.check(r.lease.ttl)); err != nil {
 		return err
@@ -210,6 +232,7 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 	opt := clientlib.AcquireOptions{
 		TTL: r.lease.ttl, Wait: wait, Metadata: r.lease.metadata, Shared: r.lease.shared, MaxHold: r.hung.maxHold, Heartbeat: r.hung.progress != "",
 	}
+	defer r.app.reportWait(ctx, string(r.lock), &r.lease, os.Getpid())()
 	var lock *clientlib.Lock
 	if above != 0 {
 		lock, err = r.acquireWithin(ctx, client, above, opt)

@@ -246,7 +246,7 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 		"--warn NONE":                           "a signal that the command can catch",
 		"--max-hold 29s":                        "at least --ttl 30s",
 		"--ttl 0s":                              "use a duration like 30s",
-		"--wait sometimes":                      "use a duration like 30s, forever",
+		"--wait sometimes":                      "use seconds, a duration like 30s, forever",
 		"--conflict-exit-code 256":              "use 0 to 255",
 		"--grace 11s --warn USR1 --on-ask SEGX": "--on-ask", // the grace is right
 	} {
