@@ -36,8 +36,8 @@ These commands read and write the volume itself. Type them as the user that the 
 		Args: unknownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.accessShowCommand(), a.accessEditCommand(), a.accessSetCommand(), a.accessCheckCommand(),
-		a.accessHistoryCommand(), a.accessDiffCommand(), a.accessRevokeCommand(), a.accessLoginsCommand())
+	c.AddCommand(a.accessShowCommand(), a.accessCheckCommand(), a.accessHistoryCommand(), a.accessDiffCommand(),
+		a.audited(a.accessEditCommand()), a.audited(a.accessSetCommand()), a.audited(a.accessRevokeCommand()), a.audited(a.accessLoginsCommand()))
 	return c
 }
 

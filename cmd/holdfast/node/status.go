@@ -115,6 +115,11 @@ func (n *Node) describeSelf(me *serving.ServerStatus, own election.Status) {
 	if by, age := n.disowned(); age >= foreignAfter {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("SERVER %d HAS NOT FOUND THIS SERVER'S KEY ON ITS VOLUME for %v: one of the two has a copy of the volume. This server neither votes nor takes over: mount the volume that the other servers have, and start this server again", by, age.Round(time.Second)))
 	}
+	if n.opt.Trouble != nil {
+		if why := n.opt.Trouble(); why != "" {
+			me.Warnings = append(me.Warnings, why)
+		}
+	}
 	me.Version, me.Path, me.Uptime = n.opt.Version, n.opt.Path, time.Since(n.began)
 	if p := n.current(); p != nil {
 		me.Full = p.Full()
@@ -123,4 +128,10 @@ func (n *Node) describeSelf(me *serving.ServerStatus, own election.Status) {
 			me.Warnings = append(me.Warnings, why)
 		}
 	}
+}
+
+// LogFull reports whether this server is primary, and its log cannot grow: then what is left of the disk is left to it.
+func (n *Node) LogFull() bool {
+	p := n.current()
+	return p != nil && p.Full()
 }
