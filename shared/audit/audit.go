@@ -164,10 +164,16 @@ func ParseLine(b []byte) (e Event, err error) {
 	return e, nil
 }
 
+// isFrom reports whether an event came from an address, with its port or without.
+func (e *Event) isFrom(address string) bool {
+	host, port, found := strings.Cut(e.From, address)
+	return found && strings.Trim(host, "[") == "" && (port == "" || strings.HasPrefix(strings.TrimPrefix(port, "]"), ":"))
+}
+
 // Query selects events. The zero value of a field selects all.
 type Query struct {
 	Since time.Time
-	// Who is an identity, or an address where there is none.
+	// Who is an identity, or where there is none, an address, with its port or without.
 	Who string
 	// Denied selects what was refused.
 	Denied bool
@@ -177,7 +183,7 @@ type Query struct {
 
 // Matches reports whether an event is selected.
 func (q *Query) Matches(e *Event) bool {
-	return !e.Time.Before(q.Since) && (q.Who == "" || e.Identity == q.Who || e.Identity == "" && e.From == q.Who) && (!q.Denied || e.Kind.Denied())
+	return !e.Time.Before(q.Since) && (q.Who == "" || e.Identity == q.Who || e.Identity == "" && e.isFrom(q.Who)) && (!q.Denied || e.Kind.Denied())
 }
 
 // Size returns about how many bytes an event takes in memory.

@@ -32,6 +32,8 @@ type auditResult struct {
 	More bool `json:"more"`
 	// Damaged counts lines that could not be read.
 	Damaged int `json:"damaged_lines"`
+	// Unread says which files could not be read, "" if all could.
+	Unread string `json:"unread"`
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -55,10 +57,13 @@ This reads the volume itself. Type it as the user that the servers run as.`, fun
 			return fmt.Errorf("volume %s: %w", dir, err)
 		}
 		r, err := auditdir.Search(ctx, f, q)
-		if err != nil {
+		if err != nil && len(r.Events) == 0 {
 			return fmt.Errorf("volume %s: %w", dir, err)
 		}
-		out := auditResult{cluster.StatusOK.String(), append([]audit.Event{}, r.Events...), r.More, r.Damaged}
+		out := auditResult{cluster.StatusOK.String(), append([]audit.Event{}, r.Events...), r.More, r.Damaged, ""}
+		if err != nil {
+			out.Unread = err.Error()
+		}
 		return a.print(out, func(w io.Writer) { auditText(w, &out) })
 	})
 	c.Flags().StringVar(&since, "since", "", "what happened at this time or later: 2006-01-02T15:04:05Z, '2006-01-02 15:04', 15:04 (today, or yesterday), or how long ago, as 24h")
@@ -88,6 +93,9 @@ func auditText(w io.Writer, r *auditResult) {
 	}
 	if r.Damaged > 0 {
 		fmt.Fprintf(w, "%d lines are damaged, and left out\n", r.Damaged)
+	}
+	if r.Unread != "" {
+		fmt.Fprintf(w, "NOT ALL COULD BE READ: %s\n", r.Unread)
 	}
 }
 

@@ -148,7 +148,8 @@ type Result struct {
 	Damaged int
 }
 
-// Search searches the files for events, until ctx ends. With an error, the result is what was found before.
+// Search searches the files for events, until ctx ends. With an error, which tells what could not be read, the result is what was found
+// elsewhere.
 func Search(ctx context.Context, fsys vfs.FS, q audit.Query) (r Result, err error) {
 	all, err := List(fsys)
 	if err != nil {
@@ -162,17 +163,17 @@ func Search(ctx context.Context, fsys vfs.FS, q audit.Query) (r Result, err erro
 		if n.Day < oldest {
 			continue
 		}
-		err := sidelog.Lines(ctx, fsys, n.Path(), 0, audit.MaxLine, func(b []byte) bool {
+		lineErr := sidelog.Lines(ctx, fsys, n.Path(), 0, audit.MaxLine, func(b []byte) bool {
 			r.line(b, q)
 			return true
 		})
-		if err := vfs.IgnoreMissing(err); err != nil { // it was removed meanwhile, if it is missing
-			r.keep(q.Limit)
-			return r, err
+		if ctx.Err() != nil {
+			return r, context.Cause(ctx)
 		}
+		err = errors.Join(err, vfs.IgnoreMissing(lineErr)) // if it is missing, it was removed meanwhile
 	}
 	r.keep(q.Limit)
-	return r, nil
+	return r, err
 }
 
 // line looks at one line.
