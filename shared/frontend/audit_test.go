@@ -124,7 +124,9 @@ type handingOver struct {
 	err error
 }
 
-func (b handingOver) Handover(context.Context, cluster.ServerID) (cluster.ServerID, error) { return 2, b.err }
+func (b handingOver) Handover(context.Context, cluster.ServerID) (cluster.ServerID, error) {
+	return 2, b.err
+}
 
 // What each kind of event says, by the service that every front end uses.
 func TestEventsOfTheAudit(t *testing.T) {

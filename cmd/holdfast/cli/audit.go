@@ -172,8 +172,9 @@ func newestText(f *osfs.FS) (n uint64, text []byte) {
 // commandLine returns a command as it was typed, without the volume. Its arguments and flags are no secrets.
 func commandLine(c *cobra.Command, args []string) string {
 	words := append(strings.Fields(c.CommandPath())[1:], args...)
-	c.LocalNonPersistentFlags().Visit(func(x *pflag.Flag) {
-		if x.Name != "volume" {
+	every := c.InheritedFlags() // those of all commands
+	c.Flags().Visit(func(x *pflag.Flag) {
+		if x.Name != "volume" && every.Lookup(x.Name) == nil {
 			words = append(words, "--"+x.Name+"="+x.Value.String())
 		}
 	})

@@ -134,7 +134,6 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	}
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
-	go tuneGC(tuning)
 	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log, outside: newOutside(&opt)}
 	keys, who, err := openSecurity(ctx, &opt, fsys, c, secured)
 	if err != nil {
@@ -159,16 +158,22 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
-	go keys.Run(tuning)
-	go secured.run(tuning)
 	defer watched.begin(opt.Version, who.Rules().Version())()
 	fronts := newFronts(n, c, keys, secured, who, watched, &opt)
-	go who.run(tuning, watched.rulesChanged, fronts.endForbidden)
+	keepUp(tuning, keys, secured, func() { who.run(tuning, watched.rulesChanged, fronts.endForbidden) })
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, fronts, fronts.serving(ports, who, &opt), opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
+}
+
+// keepUp keeps up to date, until ctx ends, what the server knows of the volume beside its log.
+func keepUp(ctx context.Context, keys *peertls.Keys, secured *clientTLS, callers func()) {
+	go tuneGC(ctx)
+	go keys.Run(ctx)
+	go secured.run(ctx)
+	go callers()
 }
 
 // openSecurity reads what the volume says about TLS, with other servers and with clients, and about callers.
