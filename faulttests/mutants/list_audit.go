@@ -90,9 +90,4 @@ var auditMutants = []Mutant{
 		Edits: []Edit{{"shared/frontend/service/permit.go", `bool { return p.why(v, lock, file) == nil }`, `bool { return p.Check(v, lock, file) == nil }`}},
 		By:    unit("shared/frontend", "^TestEventsOfTheAudit$|^TestEveryDoorRefusesTheSame$"), Dies: `the audit has `,
 	},
-	{
-		Name: "logins-stay-on", Rule: "logins are off though what users left in login/ cannot be removed (package cli, endLogins)",
-		Edits: []Edit{{"cmd/holdfast/cli/access.go", `os.Chmod(dir, 0o700)`, `os.Chmod(dir, 0o1733|os.ModeSticky)`}},
-		By:    unit("cmd/holdfast", "^TestLoginsEndWithWhatUsersLeft$"), Dies: `login/ has mode`,
-	},
 }
