@@ -5,6 +5,7 @@ package main_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -66,6 +67,48 @@ func (p *person) try(args ...string) result {
 	r := result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 	p.w.t.Logf("%d$ holdfast %s\n%s%s[%d, %v]", p.who.Uid, strings.Join(args, " "), r.out, r.errs, r.code, err)
 	return r
+}
+
+// Whatever users leave in login/, the servers' user can switch logins off.
+func TestLoginsEndWithWhatUsersLeft(t *testing.T) {
+	w := &world{t: t, dir: filepath.Join(t.TempDir(), "none")}
+	daemon := newPerson(w, "daemon")
+	other, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	uid, _ := strconv.Atoi(other.Uid)
+	dir := filepath.Join(daemon.home, "volume")
+	if r := daemon.try("init", "--logins", "--volume", dir, "--server", "1=127.0.0.1:7601"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	login := filepath.Join(dir, "login")
+	for _, made := range []string{"empty", "kept", "kept/inside"} {
+		made = filepath.Join(login, made)
+		if err := errors.Join(os.Mkdir(made, 0o700), os.Chown(made, uid, uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := daemon.try("access", "logins", "--off", "--volume", dir); r.code != 0 || !strings.Contains(r.out, "nobody logs in any more") || !strings.Contains(r.out, "until root removes it") {
+		t.Errorf("%+v", r)
+	}
+	if info, err := os.Stat(login); err != nil || info.Mode() != os.ModeDir|0o700 {
+		t.Errorf("login/ has mode %v, %v", info.Mode(), err)
+	}
+	if left, err := os.ReadDir(login); err != nil || len(left) != 1 || left[0].Name() != "kept" {
+		t.Errorf("login/ has %v, %v", left, err)
+	}
+	for range 2 { // what is left goes, and what is gone is no error
+		if err := os.RemoveAll(filepath.Join(login, "kept")); err != nil {
+			t.Fatal(err)
+		}
+		if r := daemon.try("access", "logins", "--off", "--volume", dir); r.code != 0 || strings.Contains(r.out, "root") {
+			t.Errorf("%+v", r)
+		}
+		if _, err := os.Stat(login); !os.IsNotExist(err) {
+			t.Errorf("login/: %v", err)
+		}
+	}
 }
 
 // libraryEnv has the test's own binary be a program of a user with the library.

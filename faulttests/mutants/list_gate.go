@@ -70,16 +70,16 @@ var gateMutants = []Mutant{
 		Name: "anonymous-is-a-stranger",
 		Rule: "where the rules let callers without a credential do something, none is demanded (package service, Stranger)",
 		Edits: []Edit{
-			{servicePkg + "/permit.go", `	return p.Check(access.Keep, "", "")
+			{servicePkg + "/permit.go", `	return p.why(access.Keep, "", "")
 }
 
-// Authenticate`, `	if p.look() {
+// TurnAway`, `	if p.look() {
 		return errMany()
 	}
 	return nil
 }
 
-// Authenticate`},
+// TurnAway`},
 		},
 		By: unit("shared/frontend", "^TestStrangersDoNotStay$"), Dies: `of_anonymous`,
 	},

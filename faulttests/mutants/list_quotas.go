@@ -165,7 +165,7 @@ var quotaMutants = []Mutant{
 		Name: "one-rate-for-all",
 		Rule: "each identity has a rate of its own (package service, Take)",
 		Edits: []Edit{
-			{"shared/frontend/service/usage.go", `p.usage.take(p.caller.Name(), l, sizes, time.Now())`, `p.usage.take("", l, sizes, time.Now())`},
+			{"shared/frontend/service/usage.go", `p.s.opt.Usage.take(p.caller.Name(), l, sizes, time.Now())`, `p.s.opt.Usage.take("", l, sizes, time.Now())`},
 		},
 		By: unit("shared/frontend", "^TestRetryAfter$"), Dies: `another identity: LIMITED`,
 	},

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sidelog writes the primary's side logs: the history of grants that ended, and the index of appends to
-// protected files.
+// Package sidelog writes side logs: of a primary, the history of grants that ended, and the index of appends to
+// protected files; of every server, the audit.
 //
 // The commit path adds what was committed and checked. It never waits: a queue has bounded room, and what finds none
 // is only counted. A goroutine of its own for each log writes what waits, within an interval. No promise depends on
 // a side log: its errors do not end the term, a crash loses what was not written, and the next primary completes it
-// from the log that it adopts.
+// from the log that it adopts. What the audit tells is in no log: what of it is lost stays lost, and is counted if it found no room.
 package sidelog
 
 import (

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/audit"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
@@ -144,6 +145,9 @@ func asked(o *ops.Operation, n int) proto.Message {
 			x.Set(f, protoreflect.ValueOf(value))
 		}
 	}
+	if q, ok := m.(*pb.BreakLockRequest); ok {
+		q.Token = 0 // whoever holds it
+	}
 	return m
 }
 
@@ -176,21 +180,24 @@ type doors struct {
 	http *httptest.Server
 	text net.Listener
 	n    int // clients so far
+	told *audited
 	// sockets counts the WebSockets of socketIsCut.
 	sockets atomic.Int32
 }
 
 func newDoors(t *testing.T) *doors {
-	d := &doors{t: t, g: newCredentials(t)}
+	d := &doors{t: t, g: newCredentials(t), told: &audited{}}
 	d.b = startPrimaryUnder(t, d.g.Rules)
-	d.s = service.New(d.b, service.Options{Authenticator: d.g})
+	d.s = service.New(d.b, service.Options{Authenticator: d.g, Auditor: d.told})
 	d.c = dialService(t, d.s)
 	h := httpapi.New(d.s, httpapi.Options{Log: zerolog.Nop()})
 	sockets := ws.New(h.Door(), ws.Options{Log: zerolog.Nop()})
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
 	mux.Handle(ws.Path, h.Authenticated(sockets))
-	d.http = httptest.NewServer(mux)
+	d.http = httptest.NewUnstartedServer(mux)
+	d.http.Config.ConnContext = h.Server().ConnContext
+	d.http.Start()
 	t.Cleanup(d.http.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -444,7 +451,9 @@ func TestEveryDoorRefusesTheSame(t *testing.T) {
 				if o.Name == "handover" && who == "root" {
 					continue // that would end the term, if there were another server
 				}
+				d.told.take()
 				got, has := ask(who, o)
+				told := d.told.take()
 				if asksVerify := o.Name == "verify" || name == "lines" && o.Verb == access.Keep; !has || who == "late" && asksVerify {
 					continue // late is told about alice's grant, if there is one: see TestLinesKeepWhatIsHeld
 				}
@@ -456,11 +465,32 @@ func TestEveryDoorRefusesTheSame(t *testing.T) {
 				if verdict(got) != want {
 					t.Errorf("%s, %s by %q: %v, want %v", name, o.Name, who, got, want)
 				}
+				d.checkTold(fmt.Sprintf("%s, %s by %q", name, o.Name, who), who, want, told)
 			}
 		}
 		if seen < 6 {
 			t.Errorf("%s was asked %d times only", name, seen)
 		}
+	}
+}
+
+// checkTold compares what the auditor was told of an operation with its answer: of each refusal, and of nothing else, with who was
+// refused, and from where.
+func (d *doors) checkTold(what, who string, answered cluster.Status, told []audit.Event) {
+	d.t.Helper()
+	refused := false
+	for i := range told {
+		e := &told[i]
+		if !e.Kind.Denied() {
+			continue
+		}
+		refused = true
+		if e.Kind == audit.KindDenied && (e.Identity != d.g.callers[who].Name() && who != "fired" || e.Verb == "") || e.From == "" || e.Status == "" || e.Message == "" {
+			d.t.Errorf("%s: the audit has %+v", what, *e)
+		}
+	}
+	if refused != (answered != cluster.StatusOK) && (who != "fired" || answered != cluster.StatusOK) {
+		d.t.Errorf("%s: answered %v, and the audit has %+v", what, answered, told)
 	}
 }
 

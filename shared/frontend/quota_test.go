@@ -34,7 +34,7 @@ func (d *doors) quota(limits map[string]any) {
 
 // exhaust has alice use up her rate.
 func (d *doors) exhaust() {
-	p := d.s.Permission(d.g.callers["alice"])
+	p := d.s.Permission(d.g.callers["alice"], nil)
 	p.Take(make([]int, 1<<16))
 }
 

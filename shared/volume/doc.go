@@ -24,6 +24,7 @@
 //	ca.crt, secrets/ca*.key      by which clients know the servers: see authority.go
 //	keys.json, secrets/signing*  by which servers know what they signed: see signing.go
 //	login/<nonce>                what users make who prove who they are, if logins are switched on: see login.go
+//	audit/<server>-<day>-<n>.jsonl  what was refused to whom, and what operators did: see package auditdir
 //	access/<version, 10 digits>.toml  the access rules, the highest number counts: see rules.go
 //
 // # Safety

@@ -93,7 +93,7 @@ func foreign(name string) func(*volumetest.Disk) error {
 }
 
 func damages() []damage {
-	return slices.Concat(epochDamages(), logDamages(), fileDamages(), strangers())
+	return slices.Concat(epochDamages(), logDamages(), fileDamages(), strangers(), auditDamages())
 }
 
 func epochDamages() []damage {
@@ -181,6 +181,20 @@ func fileDamages() []damage {
 			}
 			return d.Mkdir(protected)
 		}, "error file-type " + protected},
+	}
+}
+
+func auditDamages() []damage {
+	return []damage{
+		{"an audit that others may read", func(d *volumetest.Disk) error { return host(d, 7).Mkdir("audit") }, "warning audit-exposed audit"},
+		{"a file of the audit that others may read", func(d *volumetest.Disk) error {
+			h := host(d, 7)
+			return errors.Join(h.MkdirPrivate("audit"), vfs.CreateFile(h, "audit/1-2026-11-28-000001.jsonl", []byte("{}\n")))
+		}, "warning audit-exposed audit"},
+		{"a name in the audit", func(d *volumetest.Disk) error {
+			h := host(d, 7)
+			return errors.Join(h.MkdirPrivate("audit"), vfs.WriteFile(h, "audit/notes", vfs.FlagCreate|vfs.FlagPrivate, nil))
+		}, "info unknown-name audit/notes"},
 	}
 }
 

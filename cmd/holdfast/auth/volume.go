@@ -52,13 +52,13 @@ func OperatorTicket(dir string, now time.Time, period time.Duration) (t Ticket, 
 		return t, err
 	}
 	t.Cluster = about.ID
-	t.Caller = &access.Caller{Identity: "user:" + userName(), Via: "volume", Issued: now, Expires: now.Add(period), Operator: true}
+	t.Caller = &access.Caller{Identity: "user:" + UserName(), Via: "volume", Issued: now, Expires: now.Add(period), Operator: true}
 	t.Text, err = Sign(volume.KeysAt(keys, now)[0], t.Cluster, t.Caller)
 	return t, err
 }
 
-// userName returns the name of the user of this process, or its number where it has none.
-func userName() string {
+// UserName returns the name of the user of this process, or its number where it has none.
+func UserName() string {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
 	}

@@ -50,7 +50,7 @@ func TestOperatorTicket(t *testing.T) {
 	g := New(about.ID, func() *access.Rules { return nil })
 	g.SetKeys(keys)
 	got, err := g.Authenticate(ticket.Text)
-	if err != nil || !got.Operator || got.Identity != ticket.Caller.Identity || got.Identity != "user:"+userName() || got.Via != "volume" || got.Expires.Sub(got.Issued) != OperatorTime {
+	if err != nil || !got.Operator || got.Identity != ticket.Caller.Identity || got.Identity != "user:"+UserName() || got.Via != "volume" || got.Expires.Sub(got.Issued) != OperatorTime {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := os.Chmod(filepath.Join(dir, "secrets", "signing.key"), 0o644); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 func (a *app) accessCommand() *cobra.Command {
@@ -36,8 +37,8 @@ These commands read and write the volume itself. Type them as the user that the 
 		Args: unknownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.accessShowCommand(), a.accessEditCommand(), a.accessSetCommand(), a.accessCheckCommand(),
-		a.accessHistoryCommand(), a.accessDiffCommand(), a.accessRevokeCommand(), a.accessLoginsCommand())
+	c.AddCommand(a.accessShowCommand(), a.accessCheckCommand(), a.accessHistoryCommand(), a.accessDiffCommand(),
+		a.audited(a.accessEditCommand()), a.audited(a.accessSetCommand()), a.audited(a.accessRevokeCommand()), a.audited(a.accessLoginsCommand()))
 	return c
 }
 
@@ -171,7 +172,9 @@ With --off, nobody logs in any more; tickets count until they expire.`, func(_ c
 		text := "users log in by holdfast login --volume " + dir
 		if off {
 			text = "nobody logs in any more by the filesystem; tickets count until they expire"
-			err = os.RemoveAll(filepath.Join(dir, volume.LoginDir))
+			var left string
+			left, err = endLogins(filepath.Join(dir, volume.LoginDir))
+			text += left
 		} else if _, err = volume.ReadPublicKeys(f); err == nil { // servers could not sign tickets
 			err = f.MkdirLogin(volume.LoginDir)
 		}
@@ -182,6 +185,18 @@ With --off, nobody logs in any more; tickets count until they expire.`, func(_ c
 	})
 	c.Flags().BoolVar(&off, "off", false, "take no logins any more")
 	return c
+}
+
+// endLogins has servers take no logins in a directory any more, and removes what can be removed of it. What a user left in it with something
+// inside may be his alone to empty: left says so.
+func endLogins(dir string) (left string, err error) {
+	if err := os.Chmod(dir, 0o700); err != nil { // first: servers take no logins where it has another mode
+		return "", vfs.IgnoreMissing(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		left = fmt.Sprintf("; what users left there stays, and does no harm, until root removes it (%v)", err)
+	}
+	return left, nil
 }
 
 func (a *app) accessEditCommand() *cobra.Command {

@@ -168,7 +168,7 @@ func (a *app) root() *cobra.Command {
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
 		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
 		a.catCommand(), a.tailCommand(), a.blameCommand(),
-		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
+		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.auditCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
 		a.guardCommand(), a.holderCommand(),
 	)
 	inGroups(root)
@@ -185,7 +185,7 @@ func inGroups(root *cobra.Command) {
 		{"files", "Protected files:", "append cat tail blame file"},
 		{"see", "See what is going on:", "status ls show why history watch"},
 		{"begin", "Begin:", "dev doctor init server"},
-		{"operate", "Operate:", "break handover config fsck recover"},
+		{"operate", "Operate:", "break handover audit config fsck recover"},
 		{"access", "Access and encryption:", "login logout whoami can access key secure join"},
 		{"other", "Other:", "version"},
 	} {

@@ -32,7 +32,7 @@ These commands read and write the volume itself. Type them as the user that the 
 		Args: unknownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.keyCreateCommand(), a.keyListCommand(), a.keyRevokeCommand())
+	c.AddCommand(a.audited(a.keyCreateCommand()), a.keyListCommand(), a.audited(a.keyRevokeCommand()))
 	return c
 }
 

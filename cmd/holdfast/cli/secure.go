@@ -43,8 +43,8 @@ secrets/. The volumes that init makes have one, others get one by holdfast secur
 	c.AddCommand(
 		a.secureOn("status --volume DIR", "Show which servers speak TLS to each other", `Show the process that ran last under each ID, by what is on the volume, and whether it
 speaks TLS to other servers.`, nil),
-		a.secureOfferCommand(),
-		a.secureRequireCommand(),
+		a.audited(a.secureOfferCommand()),
+		a.audited(a.secureRequireCommand()),
 		a.secureRotateCommand(),
 	)
 	return c
@@ -77,7 +77,7 @@ If a key has leaked, this is not enough: see docs/security.md.`, func(_ context.
 		})
 	})
 	signing.Flags().BoolVar(&atOnce, "now", false, "sign with it in half a minute, when all servers have seen it: until they have the new keys.json, resources with a copy refuse proofs")
-	c.AddCommand(signing, a.secureRotateAuthorityCommand())
+	c.AddCommand(a.audited(signing), a.audited(a.secureRotateAuthorityCommand()))
 	return c
 }
 

@@ -74,6 +74,8 @@ type Options struct {
 	Restart func() []string
 	// Warnings are shown in status: what is wrong with the volume from the start.
 	Warnings []string
+	// Trouble returns what else is wrong, for status; "" for nothing. It never blocks. nil = nothing is, ever.
+	Trouble func() string
 	// FirstSegment, Segment, MaxBatch and CheckpointBytes are sizes in bytes; 0 means the default.
 	FirstSegment, Segment int64
 	MaxBatch              int

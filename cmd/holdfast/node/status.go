@@ -120,6 +120,11 @@ func (n *Node) describeSelf(me *serving.ServerStatus, own election.Status) {
 	if n.opt.Restart != nil {
 		me.Restart = n.opt.Restart()
 	}
+	if n.opt.Trouble != nil {
+		if why := n.opt.Trouble(); why != "" {
+			me.Warnings = append(me.Warnings, why)
+		}
+	}
 	me.Version, me.Path, me.Uptime = n.opt.Version, n.opt.Path, time.Since(n.began)
 	if p := n.current(); p != nil {
 		me.Full = p.Full()
@@ -128,4 +133,10 @@ func (n *Node) describeSelf(me *serving.ServerStatus, own election.Status) {
 			me.Warnings = append(me.Warnings, why)
 		}
 	}
+}
+
+// LogFull reports whether this server is primary, and its log cannot grow: then what is left of the disk is left to it.
+func (n *Node) LogFull() bool {
+	p := n.current()
+	return p != nil && p.Full()
 }

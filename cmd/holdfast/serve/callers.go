@@ -74,10 +74,10 @@ func (c *callers) readKeys() error {
 	return nil
 }
 
-// run keeps rules and keys up to date until ctx ends, and calls endForbidden after each change of the rules, and now and
+// run keeps rules and keys up to date until ctx ends, calls changed after each change of the rules, and endForbidden then and now and
 // then. It may hang in the filesystem.
-func (c *callers) run(ctx context.Context, endForbidden func()) {
-	go c.rules.Run(ctx, func(*rules.Rules) { endForbidden() })
+func (c *callers) run(ctx context.Context, changed func(*rules.Rules), endForbidden func()) {
+	go c.rules.Run(ctx, func(r *rules.Rules) { endForbidden(); changed(r) })
 	go repeat(ctx, expiredEvery, func() error { endForbidden(); return nil }, nil)
 	go repeat(ctx, loginsEvery, c.logins.Look, func(err error) {
 		c.log.Error().Err(err).Msg("whether users log in by the filesystem cannot be seen")

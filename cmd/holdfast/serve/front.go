@@ -45,7 +45,7 @@ type fronts struct {
 	services []*service.Service
 }
 
-func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, opt *Options) *fronts {
+func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, auditor service.Auditor, opt *Options) *fronts {
 	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
 	if opt.TLS12 {
 		f.port.TakeTLS12()
@@ -53,7 +53,7 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	secured.use(f.port)
 	failures, usage := &service.Failures{}, &service.Usage{}
 	for range 3 { // the limits of each are its own, but for failures and quotas
-		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Failures: failures, Usage: usage}))
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Auditor: auditor, Failures: failures, Usage: usage}))
 	}
 	f.port.DemandIdentity(f.services[0].DemandsIdentity)
 	grpcapi.Register(f.grpc, f.services[0])

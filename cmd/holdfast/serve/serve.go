@@ -137,20 +137,21 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	}
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
-	go tuneGC(tuning)
 	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log, outside: newOutside(&opt)}
 	keys, who, err := openSecurity(ctx, &opt, fsys, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
 	peers := peergrpc.New(opt.Server, c, keys)
+	var n *node.Node
+	watched := newAuditor(&opt, fsys, func() bool { return n.LogFull() })
 	nodeOpt := node.Options{
 		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
-		Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules, Restart: opt.Live.Restart,
+		Trouble: watched.Trouble, Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules, Restart: opt.Live.Restart,
 		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known,
 	}
-	n, err := atVolume(ctx, &opt, func() (*node.Node, error) {
+	n, err = atVolume(ctx, &opt, func() (*node.Node, error) {
 		n, err := node.New(nodeOpt)
 		if err == nil { // the guard is held
 			keys.Keep()
@@ -160,15 +161,22 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
-	go keys.Run(tuning)
-	go secured.run(tuning)
-	fronts := newFronts(n, c, keys, secured, who, &opt)
-	go who.run(tuning, fronts.endForbidden)
+	defer watched.begin(opt.Version, who.Rules().Version())()
+	fronts := newFronts(n, c, keys, secured, who, watched, &opt)
+	keepUp(tuning, keys, secured, func() { who.run(tuning, watched.rulesChanged, fronts.endForbidden) })
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, fronts, fronts.serving(ports, who, &opt), opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
+}
+
+// keepUp keeps up to date, until ctx ends, what the server knows of the volume beside its log.
+func keepUp(ctx context.Context, keys *peertls.Keys, secured *clientTLS, callers func()) {
+	go tuneGC(ctx)
+	go keys.Run(ctx)
+	go secured.run(ctx)
+	go callers()
 }
 
 // openSecurity reads what the volume says about TLS, with other servers and with clients, and about callers.

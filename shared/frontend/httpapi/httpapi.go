@@ -152,13 +152,17 @@ func (h *Handler) Authenticated(next http.Handler) http.Handler {
 			}
 		}
 		c, err := h.s.Authenticate(credential, serving.RemoteOf(r.Context()))
-		needsNone := (*ops.Operation).Open
+		needsNone, stranger := (*ops.Operation).Open, false
 		if err == nil {
 			err = h.s.Stranger(c) // before there is memory for a body, or a WebSocket
+			stranger = err != nil
 			needsNone = func(o *ops.Operation) bool { return o.Verb == access.Open }
 		}
 		asked := func(o *ops.Operation) bool { return o.Path() == r.URL.Path && needsNone(o) }
 		if err != nil && !slices.ContainsFunc(ops.All(), asked) {
+			if stranger {
+				err = h.s.TurnAway(c, serving.RemoteOf(r.Context()))
+			}
 			h.refuse(w, 0, err)
 			return
 		}

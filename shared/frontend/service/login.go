@@ -55,6 +55,7 @@ func (s *Service) Login(ctx context.Context, q *pb.LoginRequest) (r *pb.LoginRes
 
 func (s *Service) finishLogin(ctx context.Context, q *pb.LoginRequest) (string, *access.Caller, error) {
 	ticket, c, err := s.opt.Logins.Finish(ctx, q.GetChallenge(), wire.Millis(q.GetForMs()))
+	s.auditLogin(c, serving.RemoteOf(ctx), err)
 	if e, ok := errors.AsType[*wire.Error](err); ok && e.Status == cluster.StatusUnauthenticated {
 		s.opt.Failures.count(serving.RemoteOf(ctx))
 	} else if err == nil {

@@ -26,28 +26,29 @@ import (
 // Permission is what the rules in force permit one caller. It belongs to one goroutine, and keeps what the rules said
 // until there are others.
 type Permission struct {
-	auth   access.Authenticator
+	s      *Service
 	caller *access.Caller
+	from   net.Addr // nil if it is not known
 	// asked is set once rules were asked; rights and revoked are their answer.
 	asked   bool
 	rules   *access.Rules
 	rights  *access.Rights
 	limits  *access.Limits // nil if quotas set none
 	revoked bool
-	usage   *Usage
 }
 
-// Permission returns what a caller may do, nil for one without a credential.
-func (s *Service) Permission(c *access.Caller) Permission {
-	return Permission{auth: s.opt.Authenticator, caller: c, usage: s.opt.Usage}
+// Permission returns what a caller may do, nil for one without a credential, over a connection from this address.
+func (s *Service) Permission(c *access.Caller, from net.Addr) Permission {
+	return Permission{s: s, caller: c, from: from}
 }
 
 // look asks the rules in force, and reports whether there are any.
 func (p *Permission) look() bool {
-	if p.auth == nil {
+	auth := p.s.opt.Authenticator
+	if auth == nil {
 		return false
 	}
-	if r := p.auth.Rules(); r != p.rules || !p.asked {
+	if r := auth.Rules(); r != p.rules || !p.asked {
 		p.asked, p.rules = true, r
 		if r != nil {
 			p.rights, p.revoked, p.limits = r.Rights(p.caller), r.Revoked(p.caller), r.Limits(p.caller)
@@ -57,17 +58,31 @@ func (p *Permission) look() bool {
 }
 
 // Check returns nil if the caller may do this with a lock and a file, "" for none, else why not: UNAUTHENTICATED where
-// another credential may help, PERMISSION_DENIED where the rules do not allow it.
+// another credential may help, PERMISSION_DENIED where the rules do not allow it. A refusal is told to the auditor.
 func (p *Permission) Check(v access.Verb, lock, file string) error {
-	return p.check(v, func() bool { return p.rights.May(v, lock, file) }, lock, file)
+	return p.told(p.why(v, lock, file), v, lock, file)
 }
 
 // CheckPrefix is Check for all names that begin with a prefix.
 func (p *Permission) CheckPrefix(v access.Verb, prefix string) error {
-	return p.check(v, func() bool { return p.rights.MayPrefix(v, prefix) }, prefix+"**", "")
+	names := prefix + "**"
+	return p.told(p.judge(v, func() bool { return p.rights.MayPrefix(v, prefix) }, names, ""), v, names, "")
 }
 
-func (p *Permission) check(v access.Verb, may func() bool, lock, file string) error {
+// told returns err, after it has told the auditor of it.
+func (p *Permission) told(err error, v access.Verb, lock, file string) error {
+	if err != nil {
+		p.s.auditRefusal(err, p.caller, p.from, v, lock, file)
+	}
+	return err
+}
+
+// why is Check for who refuses nothing by it.
+func (p *Permission) why(v access.Verb, lock, file string) error {
+	return p.judge(v, func() bool { return p.rights.May(v, lock, file) }, lock, file)
+}
+
+func (p *Permission) judge(v access.Verb, may func() bool, lock, file string) error {
 	if !p.look() || v == access.Open {
 		return nil
 	}
@@ -96,7 +111,7 @@ func (p *Permission) Ended() error {
 }
 
 // May is Check as an answer to who only asks.
-func (p *Permission) May(v access.Verb, lock, file string) bool { return p.Check(v, lock, file) == nil }
+func (p *Permission) May(v access.Verb, lock, file string) bool { return p.why(v, lock, file) == nil }
 
 // readsAny reports whether the rules let the caller read anything, also with a credential that has expired.
 func (p *Permission) readsAny() bool {
@@ -121,7 +136,7 @@ func (p *Permission) filePrefixes(under string) []string {
 
 // permission returns what the caller of a request may do.
 func (s *Service) permission(ctx context.Context) *Permission {
-	p := s.Permission(serving.CallerOf(ctx))
+	p := s.Permission(serving.CallerOf(ctx), serving.RemoteOf(ctx))
 	return &p
 }
 
@@ -182,8 +197,17 @@ func (s *Service) Stranger(c *access.Caller) error {
 	if c != nil {
 		return nil
 	}
-	p := s.Permission(nil)
-	return p.Check(access.Keep, "", "")
+	p := s.Permission(nil, nil)
+	return p.why(access.Keep, "", "")
+}
+
+// TurnAway is Stranger for a request that is refused then, whose address is from.
+func (s *Service) TurnAway(c *access.Caller, from net.Addr) error {
+	err := s.Stranger(c)
+	if err != nil {
+		s.auditRefusal(err, c, from, access.Keep, "", "")
+	}
+	return err
 }
 
 // Authenticate returns the caller that a credential proves; for "", the one that the connection from this address is known
@@ -201,11 +225,13 @@ func (s *Service) Authenticate(credential string, from net.Addr) (*access.Caller
 		var err error
 		if c, err = s.opt.Authenticator.Authenticate(credential); err != nil {
 			s.opt.Failures.count(from)
+			s.auditCredential(err, nil, from)
 			return nil, &wire.Error{Status: cluster.StatusUnauthenticated, Message: err.Error()}
 		}
 	}
-	p := s.Permission(c)
+	p := s.Permission(c, from)
 	if err := p.Ended(); err != nil {
+		s.auditCredential(err, c, from)
 		return nil, err
 	}
 	if c != nil {

@@ -58,6 +58,8 @@ type Options struct {
 	Prover Prover
 	// Logins issues tickets; nil = nobody logs in at this server.
 	Logins Logins
+	// Auditor is told what callers were refused, who logged in, and what operators did; nil = nobody is.
+	Auditor Auditor
 	// Failures bounds how fast callers may fail to show who they are; services may share them. nil = no bound.
 	Failures *Failures
 	// Usage counts what quotas limit; services may share it. nil = one of its own.
@@ -129,6 +131,7 @@ func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer
 	if err != nil {
 		return nil, err
 	}
+	s.Executed(q, serving.CallerOf(asked), serving.RemoteOf(ctx), &out)
 	if out.Client == "" {
 		out.Client, out.Request = q.Client, RequestOf(q)
 	}
@@ -228,6 +231,9 @@ func (s *Service) Renew(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answe
 	if err != nil {
 		return nil, err
 	}
+	if out.Status == cluster.StatusPermissionDenied {
+		s.auditForeign(serving.CallerOf(ctx), serving.RemoteOf(ctx), access.Keep, string(lock), "", &out)
+	}
 	a := s.Answer(&out)
 	a.ClusterId = s.cluster
 	return a, nil
@@ -243,12 +249,15 @@ func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 		return Refusal(err), nil
 	}
 	allowed := s.permission(ctx)
-	barred := allowed.Check(access.Read, string(lock), "")
+	barred := allowed.why(access.Read, string(lock), "")
 	if allowed.May(access.Acquire, string(lock), "") {
 		barred = nil // a refused acquire would tell it, too
 	}
+	refuse := func() (*pb.Answer, error) {
+		return Refusal(allowed.told(barred, access.Read, string(lock), "")), nil
+	}
 	if barred != nil && !allowed.May(access.Keep, "", "") {
-		return Refusal(barred), nil
+		return refuse()
 	}
 	owner := ""
 	out := locktable.Outcome{Lock: lock, Token: token}
@@ -281,7 +290,7 @@ func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 		mode = nil
 	}
 	if isOwn := owner != "" && owner == serving.CallerOf(ctx).Name(); barred != nil && !isOwn {
-		return Refusal(barred), nil
+		return refuse()
 	}
 	out.LSN = reading.LSN
 	a := s.Answer(&out)
@@ -308,6 +317,9 @@ func (s *Service) KeepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 	grants, asks, out, err := s.b.KeepAlive(ctx, client, b)
 	if err != nil {
 		return nil, err
+	}
+	if out.Status == cluster.StatusPermissionDenied {
+		s.auditForeign(serving.CallerOf(ctx), serving.RemoteOf(ctx), access.Keep, "", "", &out)
 	}
 	r.Status, r.Message, r.Epoch, r.Lsn = pb.Status(out.Status), out.Message, uint64(out.Epoch), uint64(out.LSN)
 	r.Primary, r.RetryAfterMs = s.Advice(out.Status)
@@ -354,6 +366,7 @@ func (s *Service) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answ
 		return s.Answer(&out), nil
 	}
 	to, err := s.b.Handover(ctx, cluster.ServerID(q.GetTo()))
+	s.auditHandover(ctx, to, err)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, err

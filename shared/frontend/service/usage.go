@@ -175,7 +175,7 @@ func (u *Usage) leaveWatch(identity string) {
 
 // Limits returns the limits of the caller, nil if quotas set none.
 func (p *Permission) Limits() *access.Limits {
-	if p.usage == nil || !p.look() {
+	if p.s.opt.Usage == nil || !p.look() {
 		return nil
 	}
 	return p.limits
@@ -200,7 +200,7 @@ func (p *Permission) Take(sizes []int) (n int, refused func(i int) error) {
 	if l == nil || l.Requests == 0 && l.AppendBytes == 0 || len(sizes) == 0 {
 		return len(sizes), nil
 	}
-	n, wait := p.usage.take(p.caller.Name(), l, sizes, time.Now())
+	n, wait := p.s.opt.Usage.take(p.caller.Name(), l, sizes, time.Now())
 	return n, func(i int) error {
 		after := wait(i)
 		return &wire.Error{Status: cluster.StatusLimited, RetryAfter: after, Message: fmt.Sprintf(
@@ -258,14 +258,14 @@ func (p *Permission) admitPrefix(v access.Verb, prefix string) error {
 // EnterSession counts a session of the caller, which key tells from others; its connections share one place. It returns what
 // ends that, once, or an error with LIMITED where quotas allow no further one.
 func (p *Permission) EnterSession(key any) (leave func(), err error) {
-	if p.usage == nil || !p.look() {
+	if p.s.opt.Usage == nil || !p.look() {
 		return func() {}, nil
 	}
 	most := int64(0)
 	if p.limits != nil {
 		most = p.limits.Sessions
 	}
-	u, identity := p.usage, p.caller.Name()
+	u, identity := p.s.opt.Usage, p.caller.Name()
 	if !u.enterSession(identity, key, most) {
 		return nil, p.full("sessions", most)
 	}
@@ -279,14 +279,14 @@ func (s *Service) EnterSession(ctx context.Context, key any) (leave func(), err 
 
 // enterWatch is EnterSession for a watch.
 func (p *Permission) enterWatch() (leave func(), err error) {
-	if p.usage == nil || !p.look() {
+	if p.s.opt.Usage == nil || !p.look() {
 		return func() {}, nil
 	}
 	most := int64(0)
 	if p.limits != nil {
 		most = p.limits.Watches
 	}
-	u, identity := p.usage, p.caller.Name()
+	u, identity := p.s.opt.Usage, p.caller.Name()
 	if !u.enterWatch(identity, most) {
 		return nil, p.full("watches", most)
 	}

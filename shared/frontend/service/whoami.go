@@ -55,10 +55,10 @@ func (s *Service) WhoAmI(ctx context.Context, q *pb.WhoAmIRequest) (*pb.WhoAmIRe
 			r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, fmt.Sprintf("%q is no identity, such as user:alice or service:ci", as)
 			return r, nil
 		}
-		*p = s.Permission(rules.Named(as, q.GetAsGroups()))
+		*p = s.Permission(rules.Named(as, q.GetAsGroups()), nil)
 		r.Limits = limitsOf(rules, p.caller, q)
 	}
-	err := p.Check(v, q.GetLock(), q.GetFile())
+	err := p.why(v, q.GetLock(), q.GetFile())
 	if r.Allowed = err == nil; err != nil {
 		r.Why = Refusal(err).GetMessage()
 	}

@@ -92,7 +92,7 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.out.spare = &v.spare
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(serving.WithRemote(v.ctx, c.RemoteAddr()))
-	x.from, x.allowed, x.leave = serving.WithCallers(x.ctx, x.caller.Load), v.s.Permission(nil), func() {}
+	x.from, x.allowed, x.leave = serving.WithCallers(x.ctx, x.caller.Load), v.s.Permission(nil, c.RemoteAddr()), func() {}
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
 	x.asked.Store(v.looks.Load())
@@ -172,7 +172,7 @@ func (x *conn) begin() error {
 // setCaller makes the connection, and what is under way on it, the caller's.
 func (x *conn) setCaller(c *access.Caller) {
 	x.caller.Store(c)
-	x.allowed = x.v.s.Permission(c)
+	x.allowed = x.v.s.Permission(c, x.c.RemoteAddr())
 	x.leave()
 	x.leave = x.v.s.OnRevoked(x.from, func(e *wire.Error) { x.end(e.Status, e.Message) })
 }

@@ -369,6 +369,7 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 func (x *conn) Answer(o *serving.AsyncRequest, out locktable.Outcome) {
 	counts := !waits(o)
 	x.drain(o.Bytes)
+	x.v.s.Executed(&o.Request, x.caller.Load(), x.c.RemoteAddr(), &out)
 	// The client does not know the lock of a request that it cancels.
 	if p, after := x.v.s.Advice(out.Status); p == nil && after == 0 && o.Request.Op != locktable.OpCancel &&
 		x.out.outcome(o.Correlation, &out, counts) {

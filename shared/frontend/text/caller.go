@@ -78,7 +78,7 @@ func (c *caller) execute(ctx, left context.Context, l *line) string {
 		c.is = is
 		return success
 	}
-	ctx, left = serving.WithCaller(ctx, c.is), serving.WithCaller(left, c.is)
+	ctx, left = serving.WithRemote(serving.WithCaller(ctx, c.is), c.remote), serving.WithRemote(serving.WithCaller(left, c.is), c.remote)
 	return commands[l.command](c, ctx, left, l)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/auditdir"
 	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/inspect"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
@@ -152,6 +153,7 @@ func (k *fsck) names() {
 	k.checkAuthority()
 	k.checkRules()
 	k.checkLogin()
+	k.checkAudit()
 	for _, dir := range []string{".", layout.EpochsDir, layout.ServersDir, layout.HistoryDir, layout.FilesDir} {
 		k.nameTree(dir, known[dir], open)
 	}
@@ -262,6 +264,27 @@ func (k *fsck) checkLogin() {
 	k.warn("login-mode", layout.LoginDir, "type: holdfast access logins --volume DIR", "it has mode %o, and not %o as a directory: servers take no logins", info.Mode, loginMode)
 }
 
+// checkAudit looks at the names and modes of the audit, which is of people and hosts. Who runs fsck may have no access to it.
+func (k *fsck) checkAudit() {
+	info, err := k.fs.Lstat(layout.AuditDir)
+	if err != nil {
+		return // there is none before a server begins
+	}
+	exposed := info.Mode&0o077 != 0
+	entries, _ := k.fs.ReadDir(layout.AuditDir)
+	for _, x := range entries {
+		p := layout.AuditDir + "/" + x.Name
+		if _, ok := auditdir.Parse(x.Name); !ok || x.Type != vfs.TypeFile {
+			k.info("unknown-name", p, "nothing reads it; move it away if it is not yours", "not a name of Holdfast's")
+		} else if info, err := k.fs.Lstat(p); err == nil && info.Mode&0o077 != 0 {
+			exposed = true
+		}
+	}
+	if exposed {
+		k.warn("audit-exposed", layout.AuditDir, "type: chmod -R go= DIR/"+layout.AuditDir, "others than the owner may read or write the audit, or what is in it")
+	}
+}
+
 func (k *fsck) nameTree(dir string, judge func(string, vfs.Entry) string, open map[string]int) {
 	entries, err := k.fs.ReadDir(dir)
 	if err != nil {
@@ -304,7 +327,7 @@ func fileName(string, vfs.Entry) string { return "" }
 
 func rootName(_ string, x vfs.Entry) string {
 	switch x.Name {
-	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AccessDir, layout.LoginDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, "lost+found":
+	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AccessDir, layout.LoginDir, layout.AuditDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, "lost+found":
 		return ""
 	}
 	for _, view := range []string{layout.StateName, layout.RequestsName} {

@@ -6,11 +6,9 @@
 package historydir
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 
@@ -43,57 +41,12 @@ func (d Dir) Writer(e cluster.Epoch, may func() error) *sidelog.Writer {
 	return sidelog.NewWriter(d.files(), e, vfs.FlagDsync, may)
 }
 
-const (
-	// readSize is how much of a file is read at a time, in bytes.
-	readSize = 256 << 10
-	// maxLine is more than any line has, in bytes.
-	maxLine = 128 << 10
-)
+// maxLine is more than any line has, in bytes.
+const maxLine = 128 << 10
 
-// read calls line with the lines of a file, in order, without their ends, until it returns false. It begins at off,
-// a multiple of BlockSize, where a line may have begun before. A last line without its end, which is being written, is
-// left out.
-func (d Dir) read(ctx context.Context, file sidelog.Name, off int64, line func([]byte) (more bool)) (err error) {
-	f, err := d.FS.Open(Path(file), vfs.FlagDirect)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	piece := vfs.AlignedBuffer(readSize)
-	var rest []byte
-	for {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		n, err := f.ReadAt(piece, off)
-		off += int64(n)
-		b := piece[:n]
-		for {
-			i := bytes.IndexByte(b, '\n')
-			if i < 0 {
-				break
-			}
-			if len(rest) > 0 {
-				rest = append(rest, b[:i]...)
-				if !line(rest) {
-					return nil
-				}
-				rest = rest[:0]
-			} else if !line(b[:i]) {
-				return nil
-			}
-			b = b[i+1:]
-		}
-		if rest = append(rest, b...); len(rest) > maxLine {
-			rest = rest[:maxLine] // no primary wrote such a line: it does not parse
-		}
-		switch {
-		case errors.Is(err, io.EOF) || err == nil && n < len(piece):
-			return nil
-		case err != nil:
-			return fmt.Errorf("read %s: %w", Path(file), err)
-		}
-	}
+// read calls line with the lines of a file, see sidelog.Lines.
+func (d Dir) read(ctx context.Context, file sidelog.Name, off int64, line func([]byte) (more bool)) error {
+	return sidelog.Lines(ctx, d.FS, Path(file), off, maxLine, line)
 }
 
 // Result is what a search found.

@@ -79,19 +79,15 @@ func (d Dir) Remove(n Name) error { return vfs.IgnoreMissing(d.FS.Remove(d.File(
 
 // Writer writes the files of one term, one after another. It belongs to one goroutine.
 type Writer struct {
-	dir      Dir
-	flag     vfs.Flag
-	may      func() error
-	name     Name     // of the last file that was begun
-	f        vfs.File // nil if none is open
-	size     int64    // of f, in bytes
-	unsynced int      // of size
+	Output
+	dir  Dir
+	name Name // of the last file that was begun
 }
 
 // NewWriter returns the writer of the term of epoch e. It touches nothing yet. flag is how files are opened. may is
 // asked before each change: its error, once the term has ended, refuses it.
 func NewWriter(d Dir, e cluster.Epoch, flag vfs.Flag, may func() error) *Writer {
-	return &Writer{dir: d, flag: flag, may: may, name: Name{Epoch: e}}
+	return &Writer{Output: Output{fs: d.FS, flag: flag, may: may}, dir: d, name: Name{Epoch: e}}
 }
 
 // Begin has a file open that has less than limit bytes: it closes one that has more, and creates the next.
@@ -99,84 +95,23 @@ func (w *Writer) Begin(limit int64) error {
 	if err := w.may(); err != nil {
 		return err
 	}
-	if w.f != nil && w.size < limit {
+	if w.Open() && w.size < limit {
 		return nil
 	}
 	if err := w.Close(); err != nil {
 		return err
 	}
 	w.name.N++
-	if err := w.create(); err != nil {
-		return errors.Join(fmt.Errorf("create %s: %w", w.dir.File(w.name), err), w.Close())
-	}
-	return nil
-}
-
-// create creates a file with a durable name.
-func (w *Writer) create() (err error) {
-	fsys := w.dir.FS
 	if w.dir.Optional {
-		if err := fsys.Mkdir(w.dir.Path); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		if err := fsys.SyncDir("."); err != nil {
-			return err
+		if err := MakeDir(w.fs.Mkdir, w.fs, w.dir.Path); err != nil {
+			return fmt.Errorf("create %s: %w", w.dir.File(w.name), err)
 		}
 	}
-	f, err := fsys.Open(w.dir.File(w.name), vfs.FlagCreate|w.flag)
-	if err != nil {
-		return err
-	}
-	w.f = f
-	return fsys.SyncDir(w.dir.Path)
+	return w.Create(w.dir.File(w.name))
 }
 
 // Name returns that of the last file that was begun; its N is 0 before the first.
 func (w *Writer) Name() Name { return w.name }
-
-// Size returns how many bytes the open file has.
-func (w *Writer) Size() int64 { return w.size }
-
-// Append writes at the end of the open file. After an error the same bytes may be written again, to the same place.
-// Large files are synced in pieces, since one sync of all of it would hold up those of the log.
-func (w *Writer) Append(b []byte) error {
-	if err := w.may(); err != nil {
-		return err
-	}
-	if _, err := w.f.WriteAt(b, w.size); err != nil {
-		return fmt.Errorf("write %s: %w", w.dir.File(w.name), err)
-	}
-	w.size += int64(len(b))
-	if w.unsynced += len(b); w.unsynced < vfs.PieceSize {
-		return nil
-	}
-	return w.Sync()
-}
-
-// Sync makes what was written durable.
-func (w *Writer) Sync() error {
-	if w.unsynced == 0 {
-		return nil
-	}
-	w.unsynced = 0
-	if err := w.f.Datasync(); err != nil {
-		return fmt.Errorf("sync %s: %w", w.dir.File(w.name), err)
-	}
-	return nil
-}
-
-// Close closes the file that is open, if any. What the term wrote before its end is not synced then.
-func (w *Writer) Close() (err error) {
-	if w.f == nil {
-		return nil
-	}
-	if w.may() == nil {
-		err = w.Sync()
-	}
-	err = errors.Join(err, w.f.Close())
-	w.f, w.size, w.unsynced = nil, 0, 0
-	return err
-}
 
 // Remove removes a file of any term. The caller checks the fence before.
 func (w *Writer) Remove(n Name) error {

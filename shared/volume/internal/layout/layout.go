@@ -28,6 +28,7 @@ const (
 	SecretsDir  = "secrets"
 	AccessDir   = "access"
 	LoginDir    = "login"
+	AuditDir    = "audit"
 
 	// AuthorityName is the certificate by which clients know the servers, AuthorityKeyName, in secrets/, its key. Names of
 	// later keys have their number between AuthorityPrefix and AuthoritySuffix.
