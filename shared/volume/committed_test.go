@@ -203,9 +203,9 @@ func TestCommittedStateBesideATakeover(t *testing.T) {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				t.Parallel()
 				for k.steps = 0; k.steps <= claimantSteps; k.steps++ {
-					step := 1
+					step := 2
 					if testing.Short() {
-						step = 4
+						step = 5
 					}
 					for k.held = 1; ; k.held += step {
 						reached := true
