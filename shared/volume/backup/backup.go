@@ -249,6 +249,11 @@ func (r *run) finish(ctx context.Context) (*Manifest, error) {
 	if info, err := r.from.Lstat(layout.LoginDir); err == nil && info.Type == vfs.TypeDir {
 		m.Logins = true
 	}
+	root, err := r.from.Lstat(".")
+	if err != nil {
+		return nil, err
+	}
+	m.Private = root.Mode&0o077 == 0
 	if err := syncDirs(r.to, "."); err != nil {
 		return nil, err
 	}

@@ -59,9 +59,11 @@ type Manifest struct {
 	Servers cluster.Members `json:"servers"`
 	// Secrets is true if the backup has the secrets of the volume.
 	Secrets bool `json:"secrets"`
-	// ClientTLS is true if the volume refuses plain text of clients on other hosts, Logins if users log in by its directory.
+	// ClientTLS is true if the volume refuses plain text of clients on other hosts, Logins if users log in by its directory,
+	// Private if only its owner may look into it.
 	ClientTLS bool `json:"client_tls_required"`
 	Logins    bool `json:"logins"`
+	Private   bool `json:"private"`
 	// Unconfirmed is volume.Committed.Unconfirmed.
 	Unconfirmed string `json:"unconfirmed,omitempty"`
 	Files       []File `json:"files"`
