@@ -144,6 +144,6 @@ func List() []Mutant {
 		watchMutants, portMutants, gateMutants, clientTLSMutants, accessMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants, peertlsMutants, credentialMutants, loginMutants, proofMutants, doorMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, lateMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
-		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants,
+		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants, backupMutants,
 	)
 }

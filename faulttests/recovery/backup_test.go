@@ -3,6 +3,7 @@
 package recovery_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -23,23 +24,13 @@ import (
 // says, and has the checker compare the restored files with what was acknowledged before the backup began.
 func TestBackupUnderLoad(t *testing.T) {
 	s := newSite(t)
-	s.doc = "operate"
+	s.doc = "operate.md"
+	_, key, _ := strings.Cut(s.must("key", "create", "worker", "--volume", s.volume), "hfk_")
+	key = "hfk_" + strings.Fields(key)[0]
 	s.start()
 	held := s.token("held")
-	client, err := clientlib.New(clientlib.Options{Endpoints: []string{s.volume}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() }) // the servers are gone by then
-	var lines [][]byte
-	for i := range 200000 {
-		lines = append(lines, fmt.Appendf(nil, "line %d of a text\n", i))
-	}
 	ledger := &check.Ledger{}
-	w := &traffic.Worker{
-		Client: client, Holder: "w", Speaker: check.NewSpeaker(lines, 0, 1), Places: []traffic.Place{{Lock: "text", File: "dir/f"}}, Ledger: ledger,
-		Rand: rand.New(rand.NewPCG(1, 1)), TTL: time.Minute, Pace: 2 * time.Millisecond, Limit: time.Minute,
-	}
+	w := s.worker(key, ledger)
 	over := make(chan struct{})
 	var working sync.WaitGroup
 	working.Go(func() {
@@ -70,7 +61,8 @@ func TestBackupUnderLoad(t *testing.T) {
 	s.stop()
 	later, _, _ := ledger.Entries()
 	if len(before) < 20 || len(later) <= len(before) {
-		t.Fatalf("%d appends before the backup, %d after it", len(before), len(later))
+		_, grants, bad := ledger.Entries()
+		t.Fatalf("%d appends before the backup, %d after it, %d grants, %v", len(before), len(later), len(grants), bad)
 	}
 	s.restored(backups, held)
 
@@ -95,6 +87,24 @@ func TestBackupUnderLoad(t *testing.T) {
 		t.Errorf("append: %d", code)
 	}
 	s.stop()
+}
+
+// worker returns a client with a key that appends lines to one file.
+func (s *site) worker(key string, ledger *check.Ledger) *traffic.Worker {
+	s.t.Helper()
+	client, err := clientlib.New(clientlib.Options{Endpoints: []string{s.volume}, Budget: patience, Credential: func(context.Context, string) (string, error) { return key, nil }})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = client.Close() }) // the servers are gone by then
+	var lines [][]byte
+	for i := range 200000 {
+		lines = append(lines, fmt.Appendf(nil, "line %d of a text", i))
+	}
+	return &traffic.Worker{
+		Client: client, Holder: "w", Speaker: check.NewSpeaker(lines, 0, 1), Places: []traffic.Place{{Lock: "text", File: "dir/f"}}, Ledger: ledger,
+		Rand: rand.New(rand.NewPCG(1, 1)), TTL: time.Minute, Pace: 2 * time.Millisecond, Limit: time.Minute,
+	}
 }
 
 // restored restores the only backup in a directory, in the place of the site's volume.
