@@ -258,22 +258,31 @@ func TestCommittedStateIsDurable(t *testing.T) {
 		x.makeRoom()
 		gate := volumetest.NewGate()
 		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs/", 1, volumetest.Pause(gate)))
-		go x.fill(1)
-		<-gate.Arrived()
-		got, err := volume.ReadCommitted(t.Context(), host(d, 20), volume.CommittedOptions{})
+		var got *volume.Committed
+		var err error
+		var after []*volumetest.Disk
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			<-gate.Arrived()
+			got, err = volume.ReadCommitted(t.Context(), host(d, 20), volume.CommittedOptions{})
+			for seed := range uint64(20) {
+				after = append(after, d.DurableClone(rand.New(rand.NewPCG(seed, 1))))
+			}
+			gate.Resume()
+		}()
+		x.fill(1)
+		<-read
 		if err != nil {
 			t.Fatal(err)
 		}
-		for seed := range uint64(20) {
-			after := d.DurableClone(rand.New(rand.NewPCG(seed, 1)))
-			y := begin(t, after, 2)
+		for _, d := range after {
+			y := begin(t, d, 2)
 			if y.a.End.LSN < got.At.LSN {
 				t.Fatalf("LSN %d was read, and after a power loss the log ends at %d", got.At.LSN, y.a.End.LSN)
 			}
 			y.kill()
 		}
-		gate.Resume()
-		synctest.Wait()
 	})
 }
 
