@@ -42,18 +42,6 @@ var backupMutants = []Mutant{
 		By: unit("shared/volume", "^TestCommittedStateBesideATakeover$"), Dies: `has not begun`,
 	},
 	{
-		Name: "backup-trusts-a-listing", Also: "",
-		Rule: "a term that is known to have started is read, although a listing hides it (volume, ReadCommitted)",
-		Edits: []Edit{
-			{"shared/volume/committed.go", `	if !slices.Contains(taken, newest) {
-		taken = append(taken, newest)
-		slices.Sort(taken)
-	}
-`, ``},
-		},
-		By: Killer{Pkg: "shared/volume", Run: "^TestCommittedStateBesideATakeover$", Flags: "-test.timeout 5m"}, Dies: `it took|meanwhile`,
-	},
-	{
 		Name: "backup-copies-past-end", Also: "",
 		Rule: "a protected file is copied up to its end at the LSN of the backup (backup)",
 		Edits: []Edit{
