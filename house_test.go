@@ -133,7 +133,7 @@ func importRules() []importRule {
 	bans := func(dirs ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && within(imp, dirs...) }
 	}
-	tools := []string{"shared/volume/fsck", "shared/volume/recovery", "shared/volume/internal/inspect"}
+	tools := []string{"shared/volume/fsck", "shared/volume/recovery", "shared/volume/backup", "shared/volume/internal/inspect"}
 	doubles := []string{"shared/volume/volumetest", "shared/nettest", "shared/frontend/fronttest", "clientlib/internal/watchtest", forUsersTests}
 	only := func(allowed ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && !slices.Contains(allowed, imp) }

@@ -25,7 +25,7 @@ import (
 
 const (
 	// keptName is the copy of the table in a server's own data directory.
-	keptName = "replica.table"
+	keptName = checkpoint.CopyName
 	// keepEvery is how often the copy is written while the table changes; the pause between
 	// two writes is at least keepShare times as long as a write.
 	keepEvery = 30 * time.Second

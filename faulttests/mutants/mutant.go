@@ -144,6 +144,6 @@ func List() []Mutant {
 		watchMutants, portMutants, gateMutants, auditMutants, clientTLSMutants, accessMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, cliMutants, nodeMutants, peertlsMutants, credentialMutants, loginMutants, proofMutants, quotaMutants, goMutants, doorMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, lateMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
-		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants, pageMutants, configMutants,
+		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants, pageMutants, configMutants, backupMutants,
 	)
 }

@@ -32,6 +32,7 @@ type site struct {
 	data    []string
 	hosts   []string
 	log     string
+	doc     string // the page of docs/ whose commands are typed
 	servers []*exec.Cmd
 }
 
@@ -40,7 +41,7 @@ func newSite(t *testing.T) *site {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("there is no shell")
 	}
-	s := &site{t: t, bin: t.TempDir(), volume: filepath.Join(t.TempDir(), "volume"), log: filepath.Join(t.TempDir(), "log")}
+	s := &site{t: t, bin: t.TempDir(), volume: filepath.Join(t.TempDir(), "volume"), log: filepath.Join(t.TempDir(), "log"), doc: "recovery.md"}
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(s.bin, "holdfast"), "../../cmd/holdfast").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
@@ -156,17 +157,17 @@ func (s *site) settled() {
 	}
 }
 
-// typed runs a block of docs/recovery.md as it stands and returns its exit code.
+// typed runs a block of the page as it stands and returns its exit code.
 func (s *site) typed(name string, env ...string) int {
 	s.t.Helper()
-	b, err := os.ReadFile("../../docs/recovery.md")
+	b, err := os.ReadFile("../../docs/" + s.doc)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	_, rest, ok := strings.Cut(string(b), "<!-- tested: "+name+" -->\n```sh\n")
 	script, _, found := strings.Cut(rest, "```")
 	if !ok || !found {
-		s.t.Fatalf("docs/recovery.md has no block %q", name)
+		s.t.Fatalf("%s has no block %q", s.doc, name)
 	}
 	cmd := exec.Command("sh", "-e", "-c", script)
 	cmd.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "VOLUME="+s.volume,

@@ -168,7 +168,7 @@ func (a *app) root() *cobra.Command {
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
 		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
 		a.catCommand(), a.tailCommand(), a.blameCommand(),
-		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.auditCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
+		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.auditCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
 		a.guardCommand(), a.holderCommand(),
 	)
 	inGroups(root)
@@ -185,7 +185,7 @@ func inGroups(root *cobra.Command) {
 		{"files", "Protected files:", "append cat tail blame file"},
 		{"see", "See what is going on:", "status ls show why history watch"},
 		{"begin", "Begin:", "dev doctor init server"},
-		{"operate", "Operate:", "break handover audit config fsck recover"},
+		{"operate", "Operate:", "break handover audit config backup restore fsck recover"},
 		{"access", "Access and encryption:", "login logout whoami can access key secure join"},
 		{"other", "Other:", "version"},
 	} {
@@ -215,12 +215,12 @@ If the standard output belongs to the command (run, elect -- COMMAND), or has ev
 Exit codes:
   0    done
   1    the lock was not acquired: held, or the wait ended (-E changes it); no leader;
-       fsck and doctor found errors; status: the cluster serves, but needs attention
+       fsck, doctor and backup found errors; status: the cluster serves, but needs attention
   2    usage, or an argument that the server refused; status: no server is primary
   3    the lock is no longer held: lost while the command ran, or the token is not the live one
   4    the service does not answer, or it is not known whether the request was executed
   5    refused or failed for another reason; the message says which
-  6    recover printed its plan, and changed nothing; config reload: a setting needs a restart
+  6    recover or restore printed its plan, and changed nothing; config reload: a setting needs a restart
   126  run: the command cannot be executed
   127  run: the command was not found
   130  interrupted while it waited; the request was cancelled. Or while it watched

@@ -24,6 +24,9 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
+// CopyName is the name of the stream of a snapshot in the data directory of a server, and in a backup.
+const CopyName = "replica.table"
+
 // Snapshot is a table at one position of the log.
 type Snapshot struct {
 	Cluster cluster.ID

@@ -34,7 +34,7 @@ func (r *recovery) build(ctx context.Context) (checkpoint.Snapshot, error) {
 		}
 		for _, f := range r.plan.Files {
 			name := cluster.FileName(strings.TrimPrefix(f.Path, layout.FilesDir+"/"))
-			if f.Fate == fateQuarantined {
+			if f.Fate == FateQuarantined {
 				if err := b.apply(b.table.DecideQuarantine(name, f.Reason, r.plan.Epoch, nil)); err != nil {
 					return checkpoint.Snapshot{}, err
 				}
@@ -55,10 +55,10 @@ func (r *recovery) build(ctx context.Context) (checkpoint.Snapshot, error) {
 	return checkpoint.Snapshot{Epoch: r.plan.Epoch, At: b.at, Table: b.table, Pending: pending}, b.table.Check()
 }
 
-// The fates of protected files.
+// The fates of protected files, as PlannedFile.Fate has them. as PlannedFile.Fate has them.
 const (
-	fateKept        = "kept"
-	fateQuarantined = "quarantined"
+	FateKept        = "kept"
+	FateQuarantined = "quarantined"
 )
 
 // builder turns the source's table into the new epoch's.
@@ -77,10 +77,10 @@ func (b *builder) checkFiles(ctx context.Context) error {
 	table, p := b.r.source.table, b.r.plan
 	checks := inspect.NewFileChecks(b.r.fs, table, b.r.source.pending, b.r.source.pending)
 	for name, state := range table.Files() {
-		f := PlannedFile{Path: volume.ProtectedPath(name), Fate: fateKept}
+		f := PlannedFile{Path: volume.ProtectedPath(name), Fate: FateKept}
 		switch c := checks[name]; {
 		case state.Quarantined:
-			f.Fate, f.Reason = fateQuarantined, state.Reason
+			f.Fate, f.Reason = FateQuarantined, state.Reason
 		case !p.Complete:
 			c.AnyInode, c.AtRest = true, true
 			problem, err := c.Run(ctx)
@@ -91,7 +91,7 @@ func (b *builder) checkFiles(ctx context.Context) error {
 				problem = &inspect.FileProblem{Text: "it fits, but appends to this inode may be lost: a primary that still sleeps may write them over new ones"}
 			}
 			if problem != nil {
-				f.Fate, f.Reason = fateQuarantined, problem.Text
+				f.Fate, f.Reason = FateQuarantined, problem.Text
 				break
 			}
 			b.inodes[name] = c.Info.Inode

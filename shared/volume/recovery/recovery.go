@@ -297,7 +297,7 @@ func (r *recovery) decide(ctx context.Context) error {
 		// Epochs may be lost: skip all numbers that they may have had.
 		p.Epoch = cluster.Epoch(roundUp(uint64(seen.epoch)))
 	}
-	p.LSN = cluster.LSN(roundUp(uint64(seen.lsn)))
+	p.LSN = After(seen.lsn)
 	r.explain()
 	return nil
 }
@@ -308,6 +308,9 @@ const (
 	// maxNumber bounds LSNs and epochs, so that programs that read numbers as floats read them exactly.
 	maxNumber = 1 << 53
 )
+
+// After returns the LSN after which the log of a recovery begins, if lsn is the highest that was seen.
+func After(lsn cluster.LSN) cluster.LSN { return cluster.LSN(roundUp(uint64(lsn))) }
 
 // roundUp returns the next multiple of numberStep above n.
 func roundUp(n uint64) uint64 { return (n/numberStep + 1) * numberStep }
