@@ -40,7 +40,7 @@ The exit code is 1 if a protected file was not what the log says, or could not b
 found. The backup has everything else then.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.backup(c.Context(), dir, args[0], backup.Options{Secrets: secrets, Now: time.Now(), Version: readVersion().Version})
+			return a.backup(c.Context(), dir, args[0], backup.Options{Secrets: secrets, Now: time.Now(), Version: a.version().String()})
 		},
 	}
 	c.Flags().StringVar(&dir, "volume", "", "the directory of the volume")
