@@ -54,6 +54,7 @@ type End uint8
 // The ends of terms.
 const (
 	EndResigned End = iota // on purpose
+	EndYielded             // before it served: another server is meant to
 	EndFenced              // a later term took over
 	EndNoQuorum            // no majority heard this primary
 	EndStalled             // the volume stalled here and not elsewhere
@@ -65,7 +66,7 @@ const (
 
 // String returns the name of the end, as in the label end.
 func (e End) String() string {
-	return [...]string{"resigned", "fenced", "no_quorum", "stalled", "refused", "stopped", "failed"}[e]
+	return [...]string{"resigned", "yielded", "fenced", "no_quorum", "stalled", "refused", "stopped", "failed"}[e]
 }
 
 // Ends returns all ends of terms.

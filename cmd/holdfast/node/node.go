@@ -24,6 +24,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -79,6 +80,10 @@ type Options struct {
 	History primary.HistoryOptions
 	// TimeOfDay returns this machine's time of day at a moment; see primary.Options.
 	TimeOfDay func(time.Time) time.Time
+	// Meter counts what the terms of this server do; nil for one of its own.
+	Meter *meter.Meter
+	// Slow is how long a call may take before it is logged; see primary.Options.
+	Slow time.Duration
 }
 
 // Node is one server.
@@ -123,6 +128,9 @@ func New(opt Options) (*Node, error) {
 	}
 	if opt.TimeOfDay == nil {
 		opt.TimeOfDay = func(now time.Time) time.Time { return now.Round(0) }
+	}
+	if opt.Meter == nil {
+		opt.Meter = &meter.Meter{}
 	}
 	vol, err := volume.Open(opt.FS, volume.Options{
 		Server: opt.Server, Address: opt.Address, Random: opt.Random,
@@ -336,6 +344,7 @@ func (n *Node) serveTerm(ctx context.Context) error {
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
 		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
 		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History, TimeOfDay: n.opt.TimeOfDay,
+		Meter: n.opt.Meter, Slow: n.opt.Slow,
 	})
 	p.SetLevel(n.elector.LowestLevel())
 	n.setRole(election.RoleFencing, p)
@@ -343,6 +352,7 @@ func (n *Node) serveTerm(ctx context.Context) error {
 	go func() { ended <- p.Run(ctx) }()
 	defer n.learn(p)
 	err = n.supervise(p, ended)
+	n.opt.Meter.CountEnd(endOf(err))
 	n.replica.TakeBack(p.Warm(), p.LSN() > 0)
 	return err
 }

@@ -26,8 +26,9 @@ import (
 // Permission is what the rules in force permit one caller. It belongs to one goroutine, and keeps what the rules said
 // until there are others.
 type Permission struct {
-	auth   access.Authenticator
-	caller *access.Caller
+	auth    access.Authenticator
+	caller  *access.Caller
+	tallies *Tallies
 	// asked is set once rules were asked; rights and revoked are their answer.
 	asked   bool
 	rules   *access.Rules
@@ -37,7 +38,7 @@ type Permission struct {
 
 // Permission returns what a caller may do, nil for one without a credential.
 func (s *Service) Permission(c *access.Caller) Permission {
-	return Permission{auth: s.opt.Authenticator, caller: c}
+	return Permission{auth: s.opt.Authenticator, caller: c, tallies: s.opt.Tallies}
 }
 
 // look asks the rules in force, and reports whether there are any.
@@ -57,15 +58,28 @@ func (p *Permission) look() bool {
 // Check returns nil if the caller may do this with a lock and a file, "" for none, else why not: UNAUTHENTICATED where
 // another credential may help, PERMISSION_DENIED where the rules do not allow it.
 func (p *Permission) Check(v access.Verb, lock, file string) error {
-	return p.check(v, func() bool { return p.rights.May(v, lock, file) }, lock, file)
+	err := p.check(v, lock, file)
+	if err != nil {
+		p.tallies.Count(TallyDenied, string(v), "")
+	}
+	return err
+}
+
+// check is Check for a question, which is not counted.
+func (p *Permission) check(v access.Verb, lock, file string) error {
+	return p.permits(v, func() bool { return p.rights.May(v, lock, file) }, lock, file)
 }
 
 // CheckPrefix is Check for all names that begin with a prefix.
 func (p *Permission) CheckPrefix(v access.Verb, prefix string) error {
-	return p.check(v, func() bool { return p.rights.MayPrefix(v, prefix) }, prefix+"**", "")
+	err := p.permits(v, func() bool { return p.rights.MayPrefix(v, prefix) }, prefix+"**", "")
+	if err != nil {
+		p.tallies.Count(TallyDenied, string(v), "")
+	}
+	return err
 }
 
-func (p *Permission) check(v access.Verb, may func() bool, lock, file string) error {
+func (p *Permission) permits(v access.Verb, may func() bool, lock, file string) error {
 	if !p.look() || v == access.Open {
 		return nil
 	}
@@ -94,7 +108,7 @@ func (p *Permission) Ended() error {
 }
 
 // May is Check as an answer to who only asks.
-func (p *Permission) May(v access.Verb, lock, file string) bool { return p.Check(v, lock, file) == nil }
+func (p *Permission) May(v access.Verb, lock, file string) bool { return p.check(v, lock, file) == nil }
 
 // readsAny reports whether the rules let the caller read anything, also with a credential that has expired.
 func (p *Permission) readsAny() bool {
@@ -122,6 +136,10 @@ func (s *Service) permission(ctx context.Context) *Permission {
 	p := s.Permission(serving.CallerOf(ctx))
 	return &p
 }
+
+// MayScrape returns nil if the caller of ctx may read the metrics of this server: every caller that the rules permit
+// anything may, since they name nothing.
+func (s *Service) MayScrape(ctx context.Context) error { return s.permit(ctx, access.Keep, "", "") }
 
 // permit is Check for the caller of a request.
 func (s *Service) permit(ctx context.Context, v access.Verb, lock, file string) error {
@@ -181,7 +199,7 @@ func (s *Service) Stranger(c *access.Caller) error {
 		return nil
 	}
 	p := s.Permission(nil)
-	return p.Check(access.Keep, "", "")
+	return p.check(access.Keep, "", "")
 }
 
 // Authenticate returns the caller that a credential proves; for "", the one that the connection from this address is known
@@ -194,18 +212,22 @@ func (s *Service) Authenticate(credential string, from net.Addr) (*access.Caller
 	c := serving.CallerAt(from)
 	if credential != "" {
 		if s.opt.Failures.many(from) && !serving.Proved(from) && !s.opt.Authenticator.Known(credential) {
+			s.opt.Tallies.Count(TallyLimited, "failed_logins", "")
 			return nil, errMany()
 		}
 		var err error
 		if c, err = s.opt.Authenticator.Authenticate(credential); err != nil {
 			s.opt.Failures.count(from)
+			s.opt.Tallies.Count(TallyAuth, methodOf(credential, c), "refused")
 			return nil, &wire.Error{Status: cluster.StatusUnauthenticated, Message: err.Error()}
 		}
 	}
 	p := s.Permission(c)
 	if err := p.Ended(); err != nil {
+		s.opt.Tallies.Count(TallyAuth, methodOf(credential, c), "revoked")
 		return nil, err
 	}
+	s.opt.Tallies.Count(TallyAuth, methodOf(credential, c), "ok")
 	if c != nil {
 		serving.Prove(from)
 	}

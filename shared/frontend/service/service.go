@@ -60,6 +60,8 @@ type Options struct {
 	Logins Logins
 	// Failures bounds how fast callers may fail to show who they are; services may share them. nil = no bound.
 	Failures *Failures
+	// Tallies counts for metrics what happens; services may share them. nil = nothing is counted.
+	Tallies *Tallies
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.

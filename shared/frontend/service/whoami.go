@@ -48,7 +48,7 @@ func (s *Service) WhoAmI(ctx context.Context, q *pb.WhoAmIRequest) (*pb.WhoAmIRe
 		}
 		*p = s.Permission(rules.Named(as, q.GetAsGroups()))
 	}
-	err := p.Check(v, q.GetLock(), q.GetFile())
+	err := p.check(v, q.GetLock(), q.GetFile())
 	if r.Allowed = err == nil; err != nil {
 		r.Why = Refusal(err).GetMessage()
 	}
