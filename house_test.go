@@ -612,6 +612,7 @@ func productDependsOnFew(t *testing.T, _ []*source) {
 	allowed := []string{
 		"github.com/cespare/xxhash/v2", "github.com/coder/websocket", "github.com/gofrs/flock", "github.com/golang-jwt/jwt/v5", "github.com/google/renameio/v2",
 		"github.com/pelletier/go-toml/v2",
+		"github.com/prometheus/client_golang", "github.com/prometheus/client_model", // metrics, in both kinds of histograms
 		"github.com/rs/zerolog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sync", "golang.org/x/sys",
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}

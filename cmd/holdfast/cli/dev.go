@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +31,7 @@ const devServers = 3
 
 func (a *app) devCommand() *cobra.Command {
 	var dir string
-	var base int
+	var base, metrics int
 	secure := false
 	f := &serverFlags{}
 	c := &cobra.Command{
@@ -50,7 +52,10 @@ one object with addresses and process IDs.`,
 			if last := 65536 - (defaultPeerPort - defaultClientPort) - devServers; base < 1 || base > last {
 				return usagef("--base-port %d: use 1 to %d", base, last)
 			}
-			return a.dev(c.Context(), devSite{dir, base, secure}, a.passOn(c.Flags(), f))
+			if last := 65536 - devServers; metrics < 0 || metrics > last {
+				return usagef("--metrics-port %d: use 0 to %d", metrics, last)
+			}
+			return a.dev(c.Context(), devSite{dir, base, secure, metrics}, a.passOn(c.Flags(), f))
 		},
 	}
 	fl := c.Flags()
@@ -61,6 +66,8 @@ one object with addresses and process IDs.`,
 	unsafeFlag(fl, f)
 	logFlags(fl, f)
 	timingFlags(fl, f)
+	slowFlag(fl, f)
+	fl.IntVar(&metrics, "metrics-port", 0, "serve each server's /metrics, /livez and /readyz on this port and the next two, too; 0 = only on the ports for clients")
 	return c
 }
 
@@ -73,7 +80,7 @@ func (a *app) passOn(fl *pflag.FlagSet, f *serverFlags) []string {
 	args := []string{"server", "--log-format", format, "--data-dir", serve.NoDataDir}
 	fl.Visit(func(x *pflag.Flag) {
 		switch x.Name {
-		case "dir", "base-port", "secure", "log-format", "output", "endpoints", "ca", "timeout":
+		case "dir", "base-port", "secure", "metrics-port", "log-format", "output", "endpoints", "ca", "timeout":
 		default:
 			values := []string{x.Value.String()}
 			if list, ok := x.Value.(pflag.SliceValue); ok {
@@ -92,6 +99,8 @@ type devSite struct {
 	dir    string
 	base   int
 	secure bool
+	// metrics is the first port for metrics, 0 for none.
+	metrics int
 }
 
 func (a *app) dev(ctx context.Context, site devSite, args []string) error {
@@ -103,12 +112,20 @@ func (a *app) dev(ctx context.Context, site devSite, args []string) error {
 		m.ID = cluster.ServerID(i + 1)
 		servers, addrs = append(servers, m), append(addrs, m.Client, m.Peer)
 	}
+	metrics := map[cluster.ServerID]string{}
+	for i := 0; i < devServers && site.metrics > 0; i++ {
+		at := net.JoinHostPort(host, strconv.Itoa(site.metrics+i))
+		metrics[cluster.ServerID(i+1)], addrs = at, append(addrs, at)
+	}
 	if err := dev.CheckPorts(addrs); err != nil {
 		return err
 	}
 	b, err := devVolume(site, servers)
 	if err != nil {
 		return err
+	}
+	for i := range b.Servers {
+		b.Servers[i].Metrics = metrics[b.Servers[i].ID]
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -118,7 +135,7 @@ func (a *app) dev(ctx context.Context, site devSite, args []string) error {
 	defer stop()
 	newLogQueue(a.Stderr, "dev      | %d lines of logs were dropped: their reader was too slow").attach(a)
 	return dev.Run(ctx, dev.Options{
-		Command: append([]string{self}, args...), Volume: b.Volume, Servers: servers, Output: a.Stderr,
+		Command: append([]string{self}, args...), Volume: b.Volume, Servers: servers, Metrics: metrics, Output: a.Stderr,
 		Started: func(pids map[cluster.ServerID]int) { a.banner(b, pids) },
 	})
 }
@@ -181,6 +198,8 @@ type devBanner struct {
 type devServer struct {
 	cluster.Member
 	PID int `json:"pid"`
+	// Metrics is the address for its metrics and probes, "" for that for clients.
+	Metrics string `json:"metrics,omitempty"`
 }
 
 func (a *app) banner(b *devBanner, pids map[cluster.ServerID]int) {
@@ -204,7 +223,11 @@ func bannerText(w io.Writer, b *devBanner) {
 	}
 	fmt.Fprintf(w, "Three Holdfast servers over %s\nEach has one port for gRPC, HTTP, WebSocket and lines of text. %s:\n\n", b.Volume, said)
 	for _, s := range b.Servers {
-		fmt.Fprintf(w, "  server %d   %s://%s   pid %d\n", s.ID, scheme, s.Client, s.PID)
+		metrics := ""
+		if s.Metrics != "" {
+			metrics = "   http://" + s.Metrics + "/metrics"
+		}
+		fmt.Fprintf(w, "  server %d   %s://%s   pid %d%s\n", s.ID, scheme, s.Client, s.PID, metrics)
 	}
 	flag := ""
 	if b.Endpoints != defaultEndpoints {

@@ -50,6 +50,8 @@ type serverFlags struct {
 	tlsKey     string
 	clientCA   string
 	perAddress int
+	metrics    string
+	slow       time.Duration
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -86,7 +88,14 @@ Flags win over the file.`,
 	timingFlags(fl, f)
 	historyFlags(fl, &f.history)
 	listenFlags(fl, f)
+	fl.StringVar(&f.metrics, "metrics-listen", "", "also serve /metrics, /livez and /readyz on this HOST:PORT, in plain text and to everybody: they name nothing")
+	slowFlag(fl, f)
 	return c
+}
+
+// slowFlag adds --slow, which server and dev have.
+func slowFlag(fl *pflag.FlagSet, f *serverFlags) {
+	fl.DurationVar(&f.slow, "slow", 500*time.Millisecond, "log where the time went of calls that take longer than this, at most one each second; 0 = never")
 }
 
 // historyFlags adds the flags that bound the history of ended grants.
@@ -207,6 +216,12 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	if err := checkHistory(f.history); err != nil {
 		return err
 	}
+	if f.slow < 0 {
+		return usagef("--slow %v: use 0 or more", f.slow)
+	}
+	if err := checkListen("metrics-listen", f.metrics); err != nil {
+		return err
+	}
 	if f.tlsMin != tls12 && f.tlsMin != tls13 {
 		return usagef("--tls-min %q: use %s or %s", f.tlsMin, tls13, tls12)
 	}
@@ -220,7 +235,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, PerAddress: f.perAddress, TLSCert: f.tlsCert, TLSKey: f.tlsKey, ClientCA: f.clientCA, Origins: f.origins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, PerAddress: f.perAddress, TLSCert: f.tlsCert, TLSKey: f.tlsKey, ClientCA: f.clientCA, Origins: f.origins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing, Metrics: f.metrics, Slow: f.slow,
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")

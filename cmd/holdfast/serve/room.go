@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/conns"
 	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 )
 
 const (
@@ -36,6 +37,7 @@ type room struct {
 	log     zerolog.Logger
 	refused conns.Refusals
 	each    int // how many an address may have
+	tallies *service.Tallies
 
 	mu struct {
 		sync.Mutex
@@ -44,9 +46,9 @@ type room struct {
 }
 
 // newRoom returns a room that leaves a part of the process's descriptors to everything else. Each address may have so many
-// connections, 0 = ConnectionsPerAddress.
-func newRoom(log zerolog.Logger, each int) *room {
-	r := &room{log: log, each: cmp.Or(each, ConnectionsPerAddress)}
+// connections, 0 = ConnectionsPerAddress. Tallies counts those for which there is none, unless it is nil.
+func newRoom(log zerolog.Logger, each int, tallies *service.Tallies) *room {
+	r := &room{log: log, tallies: tallies, each: cmp.Or(each, ConnectionsPerAddress)}
 	r.mu.of = map[netip.Addr]int{}
 	most := uint64(1 << 20)
 	var limit syscall.Rlimit
@@ -78,14 +80,30 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 	from := conns.Host(c.RemoteAddr())
 	if !b.room.enter(from) {
+		b.room.tallies.Count(service.TallyLimited, "connections_per_address", "")
 		return b.room.refuse(c, "too many connections of one address: new ones of it are refused (--max-connections-per-address)"), nil
 	}
 	if b.room.free.Add(-1) < 0 {
 		b.room.free.Add(1)
 		b.room.leave(from)
+		b.room.tallies.Count(service.TallyLimited, "connections", "")
 		return b.room.refuse(c, "too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)"), nil
 	}
 	return b.room.count(c, from), nil
+}
+
+// onlyRoom is a listener of a room that closes the connections for which there is none.
+type onlyRoom struct{ net.Listener }
+
+func (o onlyRoom) Accept() (net.Conn, error) {
+	for {
+		c, err := o.Listener.Accept()
+		x, excess := c.(*clientport.Excess)
+		if !excess {
+			return c, err
+		}
+		x.Close() //nolint:errcheck // nothing was said on it
+	}
 }
 
 // enter counts a connection of an address, and reports whether it may have one more.

@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -43,6 +44,10 @@ type Options struct {
 	Socket string
 	// Also are further addresses for clients.
 	Also []string
+	// Metrics is a host and port for /metrics and the probes in plain text, without callers; "" = none of its own.
+	Metrics string
+	// Slow is how long a call may take before it is logged; 0 = for ever.
+	Slow time.Duration
 	// Origins are patterns of origins whose pages may use this server, see origins.Check.
 	Origins []string
 	// TLSCert and TLSKey are files of a certificate from outside and its key, in PEM, ClientCA one of authorities of clients'
@@ -94,6 +99,7 @@ type process struct {
 	known replica.Known
 	// locked is the lock of the data directory, or nil.
 	locked *flock.Flock
+	meter  meter.Meter
 }
 
 // serveOnce serves a volume until it is to be opened again.
@@ -145,7 +151,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
 		Key: keys.ID(), Disowned: keys.Disowned,
-		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known,
+		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known, Meter: &p.meter, Slow: opt.Slow,
 	}
 	n, err := atVolume(ctx, &opt, func() (*node.Node, error) {
 		n, err := node.New(nodeOpt)
@@ -162,7 +168,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	fronts := newFronts(n, c, keys, secured, who, &opt)
 	go who.run(tuning, fronts.endForbidden)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
-		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
+		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("metrics", ports.metricsAddress()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, fronts, fronts.serving(ports, who, &opt), opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
@@ -233,6 +239,7 @@ type ports struct {
 	peer    net.Listener
 	clients []net.Listener
 	socket  *net.UnixListener // or nil
+	metrics net.Listener      // or nil
 }
 
 // listen opens all ports before anything else is done: a server that cannot be reached must
@@ -257,6 +264,12 @@ func listen(m cluster.Member, opt *Options) (*ports, error) {
 			return nil, err
 		}
 		p.clients = append(p.clients, l)
+	}
+	if opt.Metrics != "" {
+		if p.metrics, err = listenOn("metrics", opt.Metrics); err != nil {
+			p.close()
+			return nil, err
+		}
 	}
 	if opt.Socket != "" {
 		if p.socket, err = listenSocket(opt.Socket); err != nil {
@@ -320,6 +333,17 @@ func (p *ports) close() {
 	if p.socket != nil {
 		p.socket.Close() //nolint:errcheck // as above
 	}
+	if p.metrics != nil {
+		p.metrics.Close() //nolint:errcheck // as above
+	}
+}
+
+// metricsAddress returns where the metrics are served by themselves, "" for nowhere.
+func (p *ports) metricsAddress() string {
+	if p.metrics == nil {
+		return ""
+	}
+	return p.metrics.Addr().String()
 }
 
 // addresses returns where the clients' listeners listen.
