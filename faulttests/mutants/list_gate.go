@@ -70,7 +70,7 @@ var gateMutants = []Mutant{
 		Name: "anonymous-is-a-stranger",
 		Rule: "where the rules let callers without a credential do something, none is demanded (package service, Stranger)",
 		Edits: []Edit{
-			{servicePkg + "/permit.go", `	return p.Check(access.Keep, "", "")
+			{servicePkg + "/permit.go", `	return p.check(access.Keep, "", "")
 }
 
 // Authenticate`, `	if p.look() {

@@ -48,11 +48,11 @@ var orderMutants = []Mutant{
 		Name: "order-unflushed", Also: "",
 		Rule: "behind the last answer to an outlet comes a flush: nothing of it stays behind (package serving, ResultSink)",
 		Edits: []Edit{
-			{"primary/commit.go", `		to.Answer(a.order, a.out)
+			{"primary/commit.go", `		to.Answer(order, a.out)
 	}
 	if to != nil {
 		to.Flush()
-	}`, `		to.Answer(a.order, a.out)
+	}`, `		to.Answer(order, a.out)
 	}`},
 		},
 		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[[^\]]* 6:HELD\], want`,
@@ -61,8 +61,8 @@ var orderMutants = []Mutant{
 		Name: "orders-turned", Also: "",
 		Rule: "orders are decided as they were handed in (package primary, Submit)",
 		Edits: []Edit{
-			{"primary/calls.go", `		calls = append(calls, &made[i])
-`, `		calls = append([]*call{&made[i]}, calls...)
+			{"primary/calls.go", `		calls = append(calls, x)
+`, `		calls = append([]*call{x}, calls...)
 `},
 		},
 		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[3:INVALID_ARGUMENT flush 6:OK 5:HELD 4:OK`,
@@ -100,7 +100,7 @@ var orderMutants = []Mutant{
 		Name: "refused-in-flight", Also: "",
 		Rule: "what was in flight when a term ended is UNKNOWN, never refused: the next one may adopt it (PROTOCOL 10.1)",
 		Edits: []Edit{
-			{"primary/commit.go", `		b.answers[i].done(serving.Unknown())`, `		b.answers[i].done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
+			{"primary/commit.go", `		b.answers[i].call.done(serving.Unknown())`, `		b.answers[i].call.done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
 			{"primary/commit.go", `	"github.com/holdfast-lock/holdfast/shared/watch"
 `, `	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
