@@ -24,9 +24,9 @@ var orderMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/commit.go", `	// A crash here loses no answer that was given; the next term adopts the frame.
 `, `	for i := range b.answers {
-		if a := &b.answers[i]; a.order != nil && len(a.after) == 0 {
-			deliver(a.order, a.out)
-			a.order, a.done = nil, func(locktable.Outcome) {}
+		if a := &b.answers[i]; a.joins() {
+			deliver(a.call.order, a.out)
+			a.call = &call{kind: callInternal, done: func(locktable.Outcome) {}}
 		}
 	}
 `},
@@ -76,7 +76,7 @@ var orderMutants = []Mutant{
 		return
 	}
 	// The check began`, `	if b.Len() == 0 {
-		b.deliverAll()
+		p.deliverAll(b, p.age())
 		return
 	}
 	if err := p.check(); err != nil {
