@@ -665,6 +665,7 @@ func productDependsOnFew(t *testing.T, _ []*source) {
 		"github.com/coreos/go-systemd/v22", // what a service manager is told
 		"github.com/gofrs/flock", "github.com/golang-jwt/jwt/v5", "github.com/google/renameio/v2",
 		"github.com/pelletier/go-toml/v2",
+		"github.com/prometheus/client_golang", "github.com/prometheus/client_model", // metrics, in both kinds of histograms
 		"github.com/rs/zerolog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sync", "golang.org/x/sys",
 		"golang.org/x/time", // rates of quotas
 		"google.golang.org/grpc", "google.golang.org/protobuf",

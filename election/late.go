@@ -76,6 +76,16 @@ func (e *Elector) timingLocked(now time.Time) cluster.Timing {
 	return t
 }
 
+// Late returns how long ago the loop of Run should have made its next round; 0 before the first one.
+func (e *Elector) Late(now time.Time) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.late.due.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(e.mu.late.due))
+}
+
 // Allowance returns by how much longer than configured this server waits before it takes another
 // one's silence for its end: 0 while its own ticks are on time.
 func (e *Elector) Allowance() time.Duration {

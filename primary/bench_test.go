@@ -157,3 +157,53 @@ func lagOfViews(b *testing.B, p *primary.Primary, dir string, during time.Durati
 	b.ReportMetric(float64(writes)/time.Since(began).Seconds(), "writes/s")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkBatch measures the core loop's batches as sessions bring them: each operation of the benchmark is 256 acquires
+// and as many releases, in two messages. The volume is in memory where /dev/shm is, so that the loop is the larger part.
+func BenchmarkBatch(b *testing.B) {
+	dir, err := os.MkdirTemp("/dev/shm", "holdfast-bench-")
+	if err != nil {
+		dir = b.TempDir()
+	}
+	b.Cleanup(func() { os.RemoveAll(dir) }) //nolint:errcheck // it is in memory
+	p := benchPrimaryAt(b, dir, 1000*time.Hour)
+	const n = 256
+	sink := &counting{done: make(chan struct{}, 1)}
+	for id := cluster.RequestID(1); b.Loop(); id += 2 {
+		sink.submit(p, n, locktable.OpAcquire, id)
+		sink.submit(p, n, locktable.OpRelease, id+1)
+	}
+}
+
+// counting is one session that waits until all of a message is answered.
+type counting struct {
+	tokens [1024]cluster.Token
+	left   atomic.Int64
+	done   chan struct{}
+}
+
+func (s *counting) submit(p *primary.Primary, n int, op locktable.Op, id cluster.RequestID) {
+	s.left.Store(int64(n))
+	orders := make([]*serving.AsyncRequest, n)
+	gone := new(atomic.Bool)
+	for i := range orders {
+		client := cluster.ClientID("c" + string(rune('a'+i%26)) + string(rune('a'+i/26)))
+		orders[i] = &serving.AsyncRequest{To: s, Abandoned: gone, Correlation: uint64(i), Request: locktable.Request{
+			Op: op, Client: client, ID: id, LowWater: id, Lock: cluster.LockName(client), TTL: time.Minute, Token: s.tokens[i],
+		}}
+		if op == locktable.OpAcquire {
+			orders[i].Request.Token = 0
+		}
+	}
+	p.Submit(orders)
+	<-s.done
+}
+
+func (s *counting) Answer(o *serving.AsyncRequest, out locktable.Outcome) {
+	s.tokens[o.Correlation] = out.Token
+	if s.left.Add(-1) == 0 {
+		s.done <- struct{}{}
+	}
+}
+
+func (s *counting) Flush() {}

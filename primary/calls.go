@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -52,6 +54,10 @@ type call struct {
 	// abandoned is set when the caller waits no more: the call no longer keeps its waiter
 	// alive. Not nil for a request; calls of one connection may share it.
 	abandoned *atomic.Bool
+	// at is when it was put, since the term began, or when its wait in a lock's queue ended. times are
+	// those of the commit that it waited for.
+	at    time.Duration
+	times commitTimes
 }
 
 func (c *call) answerUnknown() {
@@ -98,10 +104,13 @@ func (q *queue) take(empty []*call) []*call {
 }
 
 // empty reports whether nothing is queued now.
-func (q *queue) empty() bool {
+func (q *queue) empty() bool { return q.length() == 0 }
+
+// length returns how many calls are queued.
+func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.mu.calls) == 0
+	return len(q.mu.calls)
 }
 
 // close answers UNKNOWN to what is queued and to everything put from now on.
@@ -122,6 +131,7 @@ func (q *queue) close() {
 // ends first; the request goes on then, and OpCancel ends it.
 func (p *Primary) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error) {
 	if status, msg := q.Validate(p.opt.Timing); status != cluster.StatusOK {
+		p.opt.Meter.Answer(meter.Op(q.Op), status, 0)
 		return locktable.Outcome{Status: status, Message: msg, Client: q.Client, Request: q.ID}, nil
 	}
 	return p.await(ctx, &call{kind: callRequest, req: q})
@@ -187,18 +197,24 @@ func (p *Primary) Resign(ctx context.Context, reason string) error {
 // Submit queues requests in this order and takes ownership of them, as Do does. After Ended
 // is closed, requests without an answer are UNKNOWN.
 func (p *Primary) Submit(orders []*serving.AsyncRequest) {
+	at := p.age() // once for all
 	made := make([]call, len(orders))
 	calls := make([]*call, 0, len(orders))
 	for i, o := range orders {
 		if status, msg := o.Request.Validate(p.opt.Timing); status != cluster.StatusOK {
+			p.opt.Meter.Answer(meter.Op(o.Request.Op), status, 0)
 			deliver(o, locktable.Outcome{Status: status, Message: msg, Client: o.Request.Client, Request: o.Request.ID})
 			continue
 		}
-		made[i] = call{
-			kind: callRequest, req: &o.Request, abandoned: o.Abandoned, order: o,
-			done: func(out locktable.Outcome) { deliver(o, out) },
+		x := &made[i]
+		*x = call{
+			kind: callRequest, req: &o.Request, abandoned: o.Abandoned, order: o, at: at,
+			done: func(out locktable.Outcome) {
+				p.countAnswer(x, out.Status)
+				deliver(x.order, out)
+			},
 		}
-		calls = append(calls, &made[i])
+		calls = append(calls, x)
 	}
 	if len(calls) > 0 {
 		p.submit(calls...)
@@ -214,7 +230,11 @@ func deliver(o *serving.AsyncRequest, out locktable.Outcome) {
 // await queues a call and waits for its answer.
 func (p *Primary) await(ctx context.Context, c *call) (locktable.Outcome, error) {
 	answer := make(chan locktable.Outcome, 1)
-	c.done = func(out locktable.Outcome) { answer <- out }
+	c.at = p.age()
+	c.done = func(out locktable.Outcome) {
+		p.countAnswer(c, out.Status)
+		answer <- out
+	}
 	c.abandoned = new(atomic.Bool)
 	p.submit(c)
 	select {

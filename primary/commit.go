@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -26,12 +27,13 @@ type batch struct {
 	ended   history.Batch
 	places  int // records among all that give a request its place in a queue, and nothing else
 	resigns bool
+	tally   meter.Tally
+	times   commitTimes
 }
 
 // answer is the answer to one call, delivered when its batch is committed.
 type answer struct {
-	done  func(locktable.Outcome)
-	order *serving.AsyncRequest // nil for calls of other kinds
+	call  *call
 	out   locktable.Outcome
 	after []*protected.Writer // whose writes under way come first
 	// inFile is set if the answer promises that bytes are in the file of after.
@@ -42,7 +44,8 @@ type answer struct {
 type appendJob struct {
 	writer *protected.Writer
 	rec    locktable.Record
-	done   func(locktable.Outcome) // nil if no caller waits
+	call   *call                   // nil if no caller waits
+	done   func(locktable.Outcome) // likewise; it is that of call, maybe behind what comes first
 }
 
 func (b *batch) reset(at wal.Position) {
@@ -53,6 +56,8 @@ func (b *batch) reset(at wal.Position) {
 	b.answers, b.appends, b.files = b.answers[:0], b.appends[:0], b.files[:0]
 	b.losses, b.places, b.resigns = nil, 0, false
 	b.ended.Reset()
+	b.tally.Reset()
+	b.times = commitTimes{}
 }
 
 func (b *batch) empty() bool {
@@ -69,7 +74,7 @@ func (b *batch) unawaited() bool {
 // one may or may not adopt what was in flight.
 func (b *batch) fail() {
 	for i := range b.answers {
-		b.answers[i].done(serving.Unknown())
+		b.answers[i].call.done(serving.Unknown())
 	}
 	for i := range b.appends {
 		if done := b.appends[i].done; done != nil {
@@ -83,10 +88,14 @@ func (b *batch) fail() {
 // to clients, replicas and protected files, but writes of adopted appends, which rest on the
 // check of START, and those that are repeated after a file's error, which rest on that of reopen.
 func (p *Primary) commit(b *batch) {
+	b.times.began = p.age()
 	if err := p.persist(b); err != nil {
 		p.End(err)
 		b.fail()
 		return
+	}
+	if b.times.synced = b.times.began; b.Len() > 0 {
+		b.times.synced = p.age()
 	}
 	// A crash here loses no answer that was given; the next term adopts the frame.
 	if err := p.check(); err != nil {
@@ -96,12 +105,17 @@ func (p *Primary) commit(b *batch) {
 	// The check began after the sync: no claimant had fenced this term before the
 	// frame was durable, so a later claimant finds the frame when it scans.
 	p.setEnd(b.End())
+	b.times.checked = p.age()
+	p.countBatch(b)
 	for i := range b.appends {
 		p.index.Add(&b.appends[i].rec)
 	}
 	p.holdAppends(b.appends)
 	for i := range b.appends {
 		a := &b.appends[i]
+		if a.call != nil {
+			a.call.times = b.times
+		}
 		a.writer.Append(&a.rec, a.done)
 	}
 	for _, do := range b.files {
@@ -111,7 +125,7 @@ func (p *Primary) commit(b *batch) {
 	p.publish(b)
 	if b.resigns {
 		p.files.Drain(time.Second)
-		b.deliverAll()
+		p.deliverAll(b, p.age())
 		p.End(ErrResigned)
 		return
 	}
@@ -145,33 +159,39 @@ func (p *Primary) persist(b *batch) error {
 	return nil
 }
 
-// deliverAll delivers all answers. Adjacent ones to one sink are flushed together.
-func (b *batch) deliverAll() {
+// deliverAll delivers all answers, at this age of the term. Adjacent ones to one sink are flushed together.
+func (p *Primary) deliverAll(b *batch, at time.Duration) {
+	p.countAnswers(b, at)
 	var to serving.ResultSink
 	for i := range b.answers {
 		a := &b.answers[i]
-		if a.order == nil || len(a.after) > 0 {
+		if !a.joins() {
+			a.call.times = b.times
 			a.deliver()
 			continue
 		}
-		if a.order.To != to && to != nil {
+		order := a.call.order
+		if order.To != to && to != nil {
 			to.Flush()
 		}
-		to = a.order.To
-		to.Answer(a.order, a.out)
+		to = order.To
+		to.Answer(order, a.out)
 	}
 	if to != nil {
 		to.Flush()
 	}
 }
 
+// joins reports whether the answer is delivered together with others, and not by the done of its call.
+func (a *answer) joins() bool { return a.call.order != nil && len(a.after) == 0 }
+
 // deliver delivers the answer, after the writes it has to wait for.
 func (a *answer) deliver() {
 	if len(a.after) == 0 {
-		a.done(a.out)
+		a.call.done(a.out)
 		return
 	}
-	protected.DeliverAfter(a.after, a.inFile, a.out, a.done)
+	protected.DeliverAfter(a.after, a.inFile, a.out, a.call.done)
 }
 
 // logRecord writes a line of the server's log for a record. Grants and releases are many: debug.

@@ -54,10 +54,13 @@ type core struct {
 	cur       *batch  // being decided
 	spare     *batch  // nil while a batch is in flight
 	since     time.Time
-	rest      *time.Timer // fires when an unawaited batch has to go
-	restEnd   time.Time   // then; zero while no batch rests
-	toCommit  chan *batch // capacity 1
-	committed chan *batch // capacity 1
+	woke      time.Time     // when the round began
+	taken     time.Duration // since the term began, when calls were taken last
+	elsewhere time.Duration // of the round: in the volume
+	rest      *time.Timer   // fires when an unawaited batch has to go
+	restEnd   time.Time     // then; zero while no batch rests
+	toCommit  chan *batch   // capacity 1
+	committed chan *batch   // capacity 1
 	recs      []locktable.Record
 	head      []byte
 	resigning bool
@@ -95,6 +98,7 @@ func (c *core) run() {
 	for {
 		c.round()
 		c.dispatch()
+		c.countWork()
 		if c.left() && !c.full() || len(c.internal) > 0 && c.cur.Len() == 0 {
 			continue // what had to wait for the batch to go
 		}
@@ -144,6 +148,8 @@ func (c *core) stalled(now time.Time) bool {
 // is handled, it ends what was overdue when it was taken: renewals come before expiries.
 func (c *core) round() {
 	now := time.Now()
+	c.woke = now
+	c.p.rounds.Store(int64(now.Sub(c.p.began)))
 	if c.spare != nil {
 		// With a batch in flight there is progress when that has come through. Rounds that
 		// only decide more would hide a log that hangs.
@@ -154,6 +160,7 @@ func (c *core) round() {
 		c.free = nil
 		// After taking: a lease granted now begins after its client asked for it.
 		now = time.Now()
+		c.taken = now.Sub(c.p.began)
 		c.now, c.wall = c.clock.advance(now, c.stalled(now)), c.p.opt.TimeOfDay(now).UnixMilli()
 	}
 	c.grantOwed()
@@ -205,7 +212,10 @@ func (c *core) dispatch() {
 	next.reset(b.End())
 	c.cur = next
 	if !c.left() && c.p.queue.empty() {
+		c.p.away.Store(true)
 		c.p.commit(b)
+		c.p.away.Store(false)
+		c.elsewhere += max(0, b.times.checked-b.times.began)
 		c.spare = b
 		return
 	}
@@ -283,10 +293,13 @@ func (c *core) onTick() {
 	if c.spare != nil && c.cur.empty() && c.p.queue.empty() {
 		// Proof on disk that the last frame was durable: a bit that flips in it
 		// later is then known to be damage and not a torn write.
+		c.p.away.Store(true)
 		if err := c.p.log.Mark(); err != nil {
 			c.p.End(fmt.Errorf("mark the log: %w", err))
 		}
+		c.p.away.Store(false)
 	}
+	c.publishSizes()
 }
 
 // handle decides one call.
@@ -458,14 +471,14 @@ func (c *core) join(w *waiter, x *call) {
 // answer adds an answer to the batch; it is delivered with it.
 func (c *core) answer(x *call, out locktable.Outcome) {
 	if x.done != nil {
-		c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out})
+		c.cur.answers = append(c.cur.answers, answer{call: x, out: out})
 	}
 }
 
 // answerAfter is answer for one that also waits for the writes under way to these files, with
 // inFile because it promises that bytes are there.
 func (c *core) answerAfter(x *call, out locktable.Outcome, after []*protected.Writer, inFile bool) {
-	c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out, after: after, inFile: inFile})
+	c.cur.answers = append(c.cur.answers, answer{call: x, out: out, after: after, inFile: inFile})
 }
 
 // apply applies decided records, and the grants that are owed after them, as far as the batch
@@ -506,6 +519,7 @@ func (c *core) applyAll(recs []locktable.Record, appended *call) bool {
 // follow updates what the core loop counts after a record was applied.
 func (c *core) follow(r *locktable.Record, appended *call) {
 	c.p.logRecord(r, c.silent)
+	c.tallyRecord(r)
 	c.hearOf(r.Client)
 	switch r.Kind {
 	case locktable.KindBind:
@@ -548,6 +562,7 @@ func (c *core) endWait(key waitKey, r *locktable.Record) {
 	}
 	delete(c.waits, key)
 	c.waiters.remove(w)
+	c.tallyWait(w, r)
 	if len(w.calls) == 0 {
 		return
 	}

@@ -178,7 +178,7 @@ func (c *core) followAppend(r *locktable.Record, appended *call) {
 	s.writer.Expect()
 	job := appendJob{writer: s.writer, rec: *r}
 	if appended != nil {
-		job.done = appended.done
+		job.call, job.done = appended, appended.done
 	}
 	c.cur.appends = append(c.cur.appends, job)
 }

@@ -145,6 +145,7 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 		return err
 	}
 	p.checkpointed = s.At.LSN
+	p.checkpointAt.Store(int64(p.age()))
 	p.logBytes.Add(-bytes)
 	p.setLogLimit(size)
 	// A crash here leaves one checkpoint and some segments more than needed.

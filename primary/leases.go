@@ -77,7 +77,8 @@ type waiter struct {
 	key      waitKey
 	place    uint64 // in the wheel
 	ttl      time.Duration
-	since    time.Duration // on the serving clock
+	began    time.Duration // on the serving clock: of the wait, or of this term where that is later
+	since    time.Duration // likewise: when it was renewed last
 	deadline time.Duration // on the serving clock; negative for none
 	calls    []*call       // open calls that wait for it
 }
@@ -190,7 +191,7 @@ func (c *core) limit(l *locktable.Lease) time.Duration {
 
 // countWaiter begins to count a waiter that was enqueued at since.
 func (c *core) countWaiter(key waitKey, ttl, wait, since time.Duration) {
-	w := &waiter{key: key, ttl: ttl, since: since, deadline: -1}
+	w := &waiter{key: key, ttl: ttl, began: since, since: since, deadline: -1}
 	if wait >= 0 {
 		w.deadline = since + wait
 	}
@@ -516,6 +517,7 @@ func (c *core) endCounting(r *locktable.Record) {
 		if l := c.table.Lease(r.Lock, r.Token); l != nil {
 			c.leases.remove(l)
 			delete(c.limits, r.Token)
+			c.tallyHold(r, l)
 		}
 		c.endAsk(r.Token)
 	case locktable.KindForgetClient:

@@ -12,11 +12,13 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/primary/sidelog"
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/conns"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
@@ -75,6 +77,10 @@ type Options struct {
 	// Jumps move the clock of leases, for tests of programs that use locks (clientlib/holdfasttest).
 	// nil in a server.
 	Jumps <-chan Jump
+	// Meter counts what this term does; nil for one of its own.
+	Meter *meter.Meter
+	// Slow is how long a call may take before a line of the log says where the time went; 0 for never.
+	Slow time.Duration
 }
 
 // Primary is one term, from its claim to its end. Run is called once, and Warm after it; the
@@ -93,6 +99,14 @@ type Primary struct {
 	logBytes atomic.Int64 // of log after the last checkpoint
 	logLimit atomic.Int64 // of logBytes, for the next one
 	noSpace  atomic.Bool  // the next segment cannot be made
+	rounds   atomic.Int64 // nanoseconds since began, when the core loop's last round began
+	away     atomic.Bool  // the core loop is in a call into the volume
+	sizes    struct{ grants, waiters, clients atomic.Int64 }
+	contents atomic.Pointer[contents]
+	// checkpointAt is when the last checkpoint was written, in nanoseconds since began; 0 for none.
+	checkpointAt atomic.Int64
+	// slow counts the slow calls that no line of the log tells of.
+	slow conns.Refusals
 	// overslept is nil if no timer ever was late.
 	overslept atomic.Pointer[overslept]
 	end       struct {
@@ -151,6 +165,9 @@ func New(term *volume.Term, opt Options) *Primary {
 	if opt.ViewInterval == 0 {
 		opt.ViewInterval = time.Second
 	}
+	if opt.Meter == nil {
+		opt.Meter = &meter.Meter{}
+	}
 	opt.Log = opt.Log.With().Uint64("epoch", uint64(term.Epoch())).Logger()
 	p := &Primary{opt: opt, term: term, warm: opt.Warm, began: time.Now()}
 	p.queue.wake = wake.NewSignal()
@@ -200,6 +217,7 @@ func (p *Primary) Run(ctx context.Context) error {
 
 // serve runs the core loop in this goroutine and the others beside it.
 func (p *Primary) serve(c *core) {
+	p.rounds.Store(int64(p.age()))
 	p.state.Store(int32(StateServing)) // first: a housekeeper that has to write a checkpoint at once calls
 	p.wg.Go(c.commits)
 	p.wg.Go(p.segments)
@@ -209,6 +227,7 @@ func (p *Primary) serve(c *core) {
 	p.wg.Go(func() { p.history.Run(p.term.Context()) })
 	p.wg.Go(func() { p.index.Run(p.term.Context()) })
 	p.startWatch()
+	p.countTakeover()
 	close(p.serving)
 	p.opt.Log.Info().Uint64("lsn", uint64(c.table.LSN())).Msg("serving")
 	c.run()

@@ -57,16 +57,16 @@ func (p *Primary) Waited() map[cluster.ServerID]bool { return p.replication.Wait
 func (p *Primary) deliverAcknowledged(b *batch) {
 	lsn := b.End().LSN
 	if len(b.answers) == 0 || p.replication.Acknowledged(lsn) {
-		b.deliverAll()
+		p.deliverAll(b, b.times.checked)
 		return
 	}
-	later := &batch{answers: slices.Clone(b.answers)} // b is used again
+	later := &batch{answers: slices.Clone(b.answers), times: b.times} // b is used again
 	p.replication.Hold(lsn, func(ok bool) {
 		if !ok {
 			later.fail()
 			return
 		}
-		later.deliverAll()
+		p.deliverAll(later, p.age())
 	})
 }
 

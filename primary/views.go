@@ -111,18 +111,21 @@ func (v *viewer) write(ctx context.Context) (rows int, rested time.Duration, err
 	if err := v.p.term.Check(); err != nil {
 		return 0, 0, err
 	}
-	x.Entities = counted(x, &rows)
+	var seen contents
+	x.Entities = counted(x, &rows, &seen)
 	if err := v.p.term.PublishViews(x, asked); err != nil {
 		return 0, 0, err
 	}
+	v.p.contents.Store(&seen)
 	v.at = x.At.LSN
 	return rows, limit.Rested(), nil
 }
 
-// counted returns the entities of x and counts them in rows.
-func counted(x checkpoint.Export, rows *int) func(func(locktable.Entity, error) bool) {
+// counted returns the entities of x, counts them in rows, and adds them to seen.
+func counted(x checkpoint.Export, rows *int, seen *contents) func(func(locktable.Entity, error) bool) {
 	return func(yield func(locktable.Entity, error) bool) {
 		for e, err := range x.Entities {
+			seen.add(&e)
 			if *rows++; !yield(e, err) {
 				return
 			}

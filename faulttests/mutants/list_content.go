@@ -60,11 +60,11 @@ var contentMutants = []Mutant{
 		Name: "index-before-check",
 		Rule: "the index tells of what was committed and checked (package volume)",
 		Edits: []Edit{
-			{"primary/commit.go", `	p.setEnd(b.End())
+			{"primary/commit.go", `	p.countBatch(b)
 	for i := range b.appends {
 		p.index.Add(&b.appends[i].rec)
 	}
-`, `	p.setEnd(b.End())
+`, `	p.countBatch(b)
 `},
 			{"primary/commit.go", `	// A crash here loses no answer that was given; the next term adopts the frame.
 `, `	for i := range b.appends {

@@ -10,6 +10,9 @@ var fileMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/commit.go", `	for i := range b.appends {
 		a := &b.appends[i]
+		if a.call != nil {
+			a.call.times = b.times
+		}
 		a.writer.Append(&a.rec, a.done)
 	}
 	for _, do := range b.files {`, `	for _, do := range b.files {`},

@@ -340,7 +340,7 @@ var nodeMutants = []Mutant{
 		Name: "ready-without-a-volume", Also: "",
 		Rule: "readyz is 503 where the volume takes no writes (package service)",
 		Edits: []Edit{{"shared/frontend/service/status.go",
-			"	if age := s.storage(); age > limit {", "	if age := s.storage(); age < 0 {"}},
+			"s.b.Timing().StorageTimeout; age > limit {", "s.b.Timing().StorageTimeout; age < 0 && limit > 0 {"}},
 		By:   unit("shared/frontend", "TestHealthAndReadiness"),
 		Dies: "readyz: 200",
 	},

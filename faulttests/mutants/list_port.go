@@ -215,7 +215,7 @@ var portMutants = []Mutant{
 		Rule: "others run between the turns of a crowd (package clientport)",
 		Edits: []Edit{
 			{portPkg + "/clientport.go", `	runtime.Gosched() // see the package's doc
-	p.classes`, `	p.classes`},
+	p.open`, `	p.open`},
 		},
 		By: unit(portPkg, "^TestCrowdLetsOthersRun$"), Dies: `\d\d\d got their turns`,
 	},

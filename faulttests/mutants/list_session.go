@@ -24,9 +24,9 @@ var orderMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/commit.go", `	// A crash here loses no answer that was given; the next term adopts the frame.
 `, `	for i := range b.answers {
-		if a := &b.answers[i]; a.order != nil && len(a.after) == 0 {
-			deliver(a.order, a.out)
-			a.order, a.done = nil, func(locktable.Outcome) {}
+		if a := &b.answers[i]; a.joins() {
+			deliver(a.call.order, a.out)
+			a.call = &call{kind: callInternal, done: func(locktable.Outcome) {}}
 		}
 	}
 `},
@@ -48,11 +48,11 @@ var orderMutants = []Mutant{
 		Name: "order-unflushed", Also: "",
 		Rule: "behind the last answer to an outlet comes a flush: nothing of it stays behind (package serving, ResultSink)",
 		Edits: []Edit{
-			{"primary/commit.go", `		to.Answer(a.order, a.out)
+			{"primary/commit.go", `		to.Answer(order, a.out)
 	}
 	if to != nil {
 		to.Flush()
-	}`, `		to.Answer(a.order, a.out)
+	}`, `		to.Answer(order, a.out)
 	}`},
 		},
 		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[[^\]]* 6:HELD\], want`,
@@ -61,8 +61,8 @@ var orderMutants = []Mutant{
 		Name: "orders-turned", Also: "",
 		Rule: "orders are decided as they were handed in (package primary, Submit)",
 		Edits: []Edit{
-			{"primary/calls.go", `		calls = append(calls, &made[i])
-`, `		calls = append([]*call{&made[i]}, calls...)
+			{"primary/calls.go", `		calls = append(calls, x)
+`, `		calls = append([]*call{x}, calls...)
 `},
 		},
 		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[3:INVALID_ARGUMENT flush 6:OK 5:HELD 4:OK`,
@@ -76,7 +76,7 @@ var orderMutants = []Mutant{
 		return
 	}
 	// The check began`, `	if b.Len() == 0 {
-		b.deliverAll()
+		p.deliverAll(b, p.age())
 		return
 	}
 	if err := p.check(); err != nil {
@@ -100,7 +100,7 @@ var orderMutants = []Mutant{
 		Name: "refused-in-flight", Also: "",
 		Rule: "what was in flight when a term ended is UNKNOWN, never refused: the next one may adopt it (PROTOCOL 10.1)",
 		Edits: []Edit{
-			{"primary/commit.go", `		b.answers[i].done(serving.Unknown())`, `		b.answers[i].done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
+			{"primary/commit.go", `		b.answers[i].call.done(serving.Unknown())`, `		b.answers[i].call.done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
 			{"primary/commit.go", `	"github.com/holdfast-lock/holdfast/shared/watch"
 `, `	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"

@@ -121,6 +121,20 @@ func (f *Files) Kept(lsn cluster.LSN) (recs []locktable.Record) {
 	return recs
 }
 
+// PendingBytes returns the size of the appends that the files may lack.
+func (f *Files) PendingBytes() (n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.mu.writers {
+		w.mu.Lock()
+		for i := range w.mu.kept {
+			n += w.mu.kept[i].rec.Length
+		}
+		w.mu.Unlock()
+	}
+	return n
+}
+
 // Sync has every writer make its file durable. It waits until all have tried, ctx ends, or 2 s
 // are over.
 func (f *Files) Sync(ctx context.Context) {

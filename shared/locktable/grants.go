@@ -18,7 +18,6 @@ import (
 type lock struct {
 	Lease   // of the live grant
 	request cluster.RequestID
-	since   int64 // of the live grant, in milliseconds since 1970; for people, and no part of Hash
 	// Neighbours among the grants of client, in token order.
 	heldPrev, heldNext *lock
 	*lockEntry
@@ -90,6 +89,7 @@ type Lease struct {
 
 	name   cluster.LockName
 	token  cluster.Token // 0: the lock is free
+	since  int64         // in milliseconds since 1970; for people, and no part of Hash
 	client *client
 	*grantParams
 }
@@ -387,7 +387,7 @@ func (t *Table) slot(l *lock, token cluster.Token) *lock {
 // dropSlot clears the place of g, a grant of l that has ended.
 func (t *Table) dropSlot(l, g *lock) {
 	if g == l {
-		l.Lease, l.request, l.since = Lease{name: l.name}, 0, 0
+		l.Lease, l.request = Lease{name: l.name}, 0
 		return
 	}
 	s := l.sharing
@@ -491,6 +491,9 @@ func (l *Lease) Lock() cluster.LockName { return l.name }
 
 // Token returns the token of the grant, 0 if the lock is free.
 func (l *Lease) Token() cluster.Token { return l.token }
+
+// Since returns when the grant was decided, see Grant.Since.
+func (l *Lease) Since() int64 { return l.since }
 
 // TTL returns the grant's time to live.
 func (l *Lease) TTL() time.Duration { return l.ttl }

@@ -42,6 +42,8 @@ type End struct {
 	Message string
 	// Gap reports whether only events are missing: a new watch may begin here, with a reset.
 	Gap bool
+	// Why is one word for the reason of a gap, for counts: skipped, slow_server, unreadable, ahead, forgotten or raced.
+	Why string
 }
 
 // Feed gives a hub what was committed. Of several feeds only the one that began last counts.
@@ -72,7 +74,7 @@ func (f *Feed) Begin(at wal.Position, epoch cluster.Epoch) {
 func (h *Hub) skipTo(at wal.Position) {
 	why := fmt.Sprintf("the events between LSN %d and LSN %d did not come to this server one by one", h.in.end.LSN, at.LSN)
 	h.in.leapt = h.in.first + uint64(len(h.in.ring))
-	h.put(&chunk{before: at, end: at, stop: &End{Gap: true, Message: why}})
+	h.put(&chunk{before: at, end: at, stop: &End{Gap: true, Why: "skipped", Message: why}})
 }
 
 // Frames gives committed frames, one after the other, without append data, and the losses in

@@ -99,14 +99,14 @@ func (h *Hub) Flush() {
 func (h *Hub) flush() {
 	missed := h.take()
 	if missed {
-		h.endAll(&End{Gap: true, Message: "this server could not hand the events out fast enough"})
+		h.endAll(&End{Gap: true, Why: "slow_server", Message: "this server could not hand the events out fast enough"})
 	}
 	for i, c := range h.mu.chunks {
 		h.mu.chunks[i] = nil
 		if c.stop != nil {
 			h.endAll(c.stop)
 		} else if err := h.distribute(c); err != nil {
-			h.endAll(&End{Gap: true, Message: fmt.Sprintf("the events up to LSN %d cannot be read: %v", c.end.LSN, err)})
+			h.endAll(&End{Gap: true, Why: "unreadable", Message: fmt.Sprintf("the events up to LSN %d cannot be read: %v", c.end.LSN, err)})
 		}
 		h.mu.end = c.end
 		h.epoch.Store(uint64(c.epoch))

@@ -115,17 +115,17 @@ func (h *Hub) Watch(o Options) (*Watcher, *End) {
 // resume puts the events after an LSN into the buffer of a new watcher.
 func (h *Hub) resume(w *Watcher, after cluster.LSN) *End {
 	if after > h.mu.end.LSN && h.fedByPrimary() {
-		return &End{Gap: true, Message: fmt.Sprintf("LSN %d was asked for, and this volume ends at LSN %d: nobody was ever told more", after, h.mu.end.LSN)}
+		return &End{Gap: true, Why: "ahead", Message: fmt.Sprintf("LSN %d was asked for, and this volume ends at LSN %d: nobody was ever told more", after, h.mu.end.LSN)}
 	}
 	chunks, ok := h.since(after)
 	if !ok {
-		return &End{Gap: true, Message: fmt.Sprintf("the events after LSN %d are not kept here any more", after)}
+		return &End{Gap: true, Why: "forgotten", Message: fmt.Sprintf("the events after LSN %d are not kept here any more", after)}
 	}
 	w.mu.after, w.mu.taken = after, after
 	for _, c := range chunks {
 		events, err := c.all()
 		if err != nil {
-			return &End{Gap: true, Message: fmt.Sprintf("the events up to LSN %d cannot be read: %v", c.end.LSN, err)}
+			return &End{Gap: true, Why: "unreadable", Message: fmt.Sprintf("the events up to LSN %d cannot be read: %v", c.end.LSN, err)}
 		}
 		for i := range events {
 			e := &events[i]
@@ -134,7 +134,7 @@ func (h *Hub) resume(w *Watcher, after cluster.LSN) *End {
 			}
 			m, err := e.message(c.at)
 			if err != nil {
-				return &End{Gap: true, Message: fmt.Sprintf("the event of LSN %d cannot be read: %v", e.lsn, err)}
+				return &End{Gap: true, Why: "unreadable", Message: fmt.Sprintf("the event of LSN %d cannot be read: %v", e.lsn, err)}
 			}
 			w.mu.events = append(w.mu.events, m)
 		}
@@ -229,7 +229,7 @@ func (w *Watcher) Settle(at cluster.LSN) (changed []*pb.Event, ok bool) {
 	defer w.mu.Unlock()
 	if w.mu.end == nil && (at < w.began || h.mu.end.LSN < at) {
 		// The table is not the one of the feed.
-		w.mu.end = &End{Gap: true, Message: fmt.Sprintf("the table was at LSN %d, the events went from %d to %d", at, w.began, h.mu.end.LSN)}
+		w.mu.end = &End{Gap: true, Why: "raced", Message: fmt.Sprintf("the table was at LSN %d, the events went from %d to %d", at, w.began, h.mu.end.LSN)}
 		w.mu.endLSN = w.mu.taken
 	}
 	if w.mu.end != nil {

@@ -220,6 +220,9 @@ func (i *Issuer) Issue(hosts []string, now time.Time) (c tls.Certificate, err er
 		return c, fmt.Errorf("make a certificate: %w", err)
 	}
 	c = tls.Certificate{Certificate: [][]byte{der, i.ca.Raw}, PrivateKey: private}
+	if c.Leaf, err = x509.ParseCertificate(der); err != nil {
+		return tls.Certificate{}, err
+	}
 	for _, v := range i.vouchers {
 		c.Certificate = append(c.Certificate, v.Raw)
 	}

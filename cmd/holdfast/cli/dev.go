@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +33,7 @@ const devServers = 3
 
 func (a *app) devCommand() *cobra.Command {
 	var dir string
-	var base int
+	var base, metrics int
 	secure := false
 	c := &cobra.Command{
 		Use:   "dev [--dir DIR] [--base-port 7601] [--secure]",
@@ -51,7 +53,10 @@ one object with addresses and process IDs.`,
 			if last := 65536 - (defaultPeerPort - defaultClientPort) - devServers; base < 1 || base > last {
 				return usagef("--base-port %d: use 1 to %d", base, last)
 			}
-			return a.dev(c.Context(), devSite{dir, base, secure}, a.passOn(c.Flags()))
+			if last := 65536 - devServers; metrics < 0 || metrics > last {
+				return usagef("--metrics-port %d: use 0 to %d", metrics, last)
+			}
+			return a.dev(c.Context(), devSite{dir, base, secure, metrics}, a.passOn(c.Flags()))
 		},
 	}
 	fl := c.Flags()
@@ -59,6 +64,7 @@ one object with addresses and process IDs.`,
 	fl.IntVar(&base, "base-port", defaultClientPort, "the first port for clients")
 	fl.BoolVar(&secure, "secure", false, "with TLS, access rules and credentials")
 	settings.AddFlags(fl, forDev)
+	fl.IntVar(&metrics, "metrics-port", 0, "serve each server's /metrics, /livez and /readyz on this port and the next two, too; 0 = only on the ports for clients")
 	return c
 }
 
@@ -91,6 +97,8 @@ type devSite struct {
 	dir    string
 	base   int
 	secure bool
+	// metrics is the first port for metrics, 0 for none.
+	metrics int
 }
 
 func (a *app) dev(ctx context.Context, site devSite, args []string) error {
@@ -102,12 +110,20 @@ func (a *app) dev(ctx context.Context, site devSite, args []string) error {
 		m.ID = cluster.ServerID(i + 1)
 		servers, addrs = append(servers, m), append(addrs, m.Client, m.Peer)
 	}
+	metrics := map[cluster.ServerID]string{}
+	for i := 0; i < devServers && site.metrics > 0; i++ {
+		at := net.JoinHostPort(host, strconv.Itoa(site.metrics+i))
+		metrics[cluster.ServerID(i+1)], addrs = at, append(addrs, at)
+	}
 	if err := dev.CheckPorts(addrs); err != nil {
 		return err
 	}
 	b, err := devVolume(site, servers)
 	if err != nil {
 		return err
+	}
+	for i := range b.Servers {
+		b.Servers[i].Metrics = metrics[b.Servers[i].ID]
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -117,7 +133,7 @@ func (a *app) dev(ctx context.Context, site devSite, args []string) error {
 	defer stop()
 	newLogQueue(a.Stderr, "dev      | %d lines of logs were dropped: their reader was too slow").attach(a)
 	return dev.Run(ctx, dev.Options{
-		Command: append([]string{self}, args...), Volume: b.Volume, Servers: servers, Output: a.Stderr,
+		Command: append([]string{self}, args...), Volume: b.Volume, Servers: servers, Metrics: metrics, Output: a.Stderr,
 		Started: func(pids map[cluster.ServerID]int) { a.banner(b, pids) },
 	})
 }
@@ -182,6 +198,8 @@ type devBanner struct {
 type devServer struct {
 	cluster.Member
 	PID int `json:"pid"`
+	// Metrics is the address for its metrics and probes, "" for that for clients.
+	Metrics string `json:"metrics,omitempty"`
 }
 
 func (a *app) banner(b *devBanner, pids map[cluster.ServerID]int) {
@@ -205,7 +223,11 @@ func bannerText(w io.Writer, b *devBanner) {
 	}
 	fmt.Fprintf(w, "Three Holdfast servers over %s\nEach has one port for gRPC, HTTP, WebSocket and lines of text. %s:\n\n", b.Volume, said)
 	for _, s := range b.Servers {
-		fmt.Fprintf(w, "  server %d   %s://%s   pid %d\n", s.ID, scheme, s.Client, s.PID)
+		metrics := ""
+		if s.Metrics != "" {
+			metrics = "   http://" + s.Metrics + "/metrics"
+		}
+		fmt.Fprintf(w, "  server %d   %s://%s   pid %d%s\n", s.ID, scheme, s.Client, s.PID, metrics)
 	}
 	flag := ""
 	if b.Endpoints != defaultEndpoints {

@@ -87,7 +87,7 @@ func (a *app) serve(ctx context.Context, from settings.Sources) error {
 	err = serve.Run(ctx, serve.Options{
 		Server: cluster.ServerID(s.ID), Volume: s.Volume, DataDir: s.DataDir, Bind: s.Bind, Listen: s.Listen, Also: also, Socket: s.Unix,
 		Names: s.Names, TLS12: s.TLSMin == settings.TLS12, Timing: s.Timing(), Live: r.live, Reload: r.reload,
-		Version: a.version().Version, UnsafeFilesystem: s.UnsafeFilesystem, History: s.History, Log: log,
+		Version: a.version().Version, UnsafeFilesystem: s.UnsafeFilesystem, History: s.History, Metrics: s.MetricsListen, Slow: s.Slow, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")
 			a.flush()

@@ -30,6 +30,8 @@ type Options struct {
 	Command []string
 	Volume  string
 	Servers cluster.Members
+	// Metrics are the addresses for their metrics; those without one serve them on the port for clients only.
+	Metrics map[cluster.ServerID]string
 	// Output gets the servers' log lines, each with the server in front, and the messages of this
 	// package. Its Write must not block: otherwise the servers could not be ended.
 	Output io.Writer
@@ -104,7 +106,11 @@ type ending struct {
 
 // commandLine returns the command that starts a server, also for an operator.
 func (d *fleet) commandLine(id cluster.ServerID) []string {
-	return slices.Concat(d.opt.Command, []string{"--id", fmt.Sprint(id), "--volume", d.opt.Volume})
+	args := slices.Concat(d.opt.Command, []string{"--id", fmt.Sprint(id), "--volume", d.opt.Volume})
+	if at := d.opt.Metrics[id]; at != "" {
+		args = append(args, "--metrics-listen", at)
+	}
+	return args
 }
 
 func (d *fleet) start(m cluster.Member) error {

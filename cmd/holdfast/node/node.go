@@ -24,6 +24,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/access"
@@ -88,6 +89,10 @@ type Options struct {
 	Rules func() *access.Rules
 	// Jumps are for tests of programs; see primary.Options.
 	Jumps <-chan primary.Jump
+	// Meter counts what the terms of this server do; nil for one of its own.
+	Meter *meter.Meter
+	// Slow is how long a call may take before it is logged; see primary.Options.
+	Slow time.Duration
 }
 
 // Node is one server.
@@ -133,6 +138,9 @@ func New(opt Options) (*Node, error) {
 	}
 	if opt.TimeOfDay == nil {
 		opt.TimeOfDay = func(now time.Time) time.Time { return now.Round(0) }
+	}
+	if opt.Meter == nil {
+		opt.Meter = &meter.Meter{}
 	}
 	vol, err := volume.Open(opt.FS, volume.Options{
 		Server: opt.Server, Address: opt.Address, Random: opt.Random,
@@ -348,6 +356,7 @@ func (n *Node) serveTerm(ctx context.Context) error {
 		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
 		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History, TimeOfDay: n.opt.TimeOfDay,
 		Rules: n.opt.Rules, Jumps: n.opt.Jumps,
+		Meter: n.opt.Meter, Slow: n.opt.Slow,
 	})
 	p.SetLevel(n.elector.LowestLevel())
 	n.setRole(election.RoleFencing, p)
@@ -355,6 +364,7 @@ func (n *Node) serveTerm(ctx context.Context) error {
 	go func() { ended <- p.Run(ctx) }()
 	defer n.learn(p)
 	err = n.supervise(p, ended)
+	n.opt.Meter.CountEnd(endOf(err))
 	n.replica.TakeBack(p.Warm(), p.LSN() > 0)
 	return err
 }

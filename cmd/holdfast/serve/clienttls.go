@@ -40,8 +40,9 @@ type clientTLS struct {
 	hosts []string
 	log   zerolog.Logger
 
-	trust    atomic.Pointer[join.Trust] // in other servers; nil while the volume has no authority
-	required atomic.Bool                // TLS is, of clients; never false again
+	trust    atomic.Pointer[join.Trust]           // in other servers; nil while the volume has no authority
+	required atomic.Bool                          // TLS is, of clients; never false again
+	ends     atomic.Pointer[map[string]time.Time] // of the certificates that clients are shown, by use; nil while there are none
 
 	// Of the goroutine that calls keep.
 	port    *clientport.Port // nil before use
@@ -78,6 +79,14 @@ func hostsOf(servers cluster.Members, opt *Options) (all []string) {
 	return all
 }
 
+// certificateEnds returns when the certificates end that clients are shown, by use.
+func (c *clientTLS) certificateEnds() map[string]time.Time {
+	if ends := c.ends.Load(); ends != nil {
+		return *ends
+	}
+	return nil
+}
+
 // use has the port do what is known. It is called before run.
 func (c *clientTLS) use(p *clientport.Port) {
 	c.port = p
@@ -94,6 +103,13 @@ func (c *clientTLS) tellPort() {
 		t.Own = &leaf
 	}
 	c.port.ServeTLS(t)
+	ends := map[string]time.Time{}
+	for use, cert := range map[string]*tls.Certificate{"own": t.Own, "outside": t.Outside} {
+		if cert != nil && cert.Leaf != nil {
+			ends[use] = cert.Leaf.NotAfter
+		}
+	}
+	c.ends.Store(&ends)
 	if c.required.Load() {
 		c.port.RequireTLS()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/metrics"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
@@ -40,9 +41,12 @@ type fronts struct {
 	http     *http.Server // and the handshakes of WebSocket
 	sockets  *ws.Server
 	text     Front
-	sessions Front
+	sessions *session.Server
 	// services are those of the front ends.
 	services []*service.Service
+	tallies  *service.Tallies
+	// probes serves the metrics and the probes by themselves.
+	probes *http.Server
 }
 
 func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, auditor service.Auditor, opt *Options) *fronts {
@@ -51,13 +55,19 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 		f.port.TakeTLS12()
 	}
 	secured.use(f.port)
+	f.tallies = &service.Tallies{}
 	failures, usage := &service.Failures{}, &service.Usage{}
 	for range 3 { // the limits of each are its own, but for failures and quotas
-		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Auditor: auditor, Failures: failures, Usage: usage}))
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Auditor: auditor, Failures: failures, Usage: usage, Tallies: f.tallies}))
 	}
 	f.port.DemandIdentity(f.services[0].DemandsIdentity)
 	grpcapi.Register(f.grpc, f.services[0])
-	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial, Pages: opt.Live.pages})
+	h := httpapi.New(f.services[1], httpapi.Options{
+		Log: opt.Log, Dial: secured.dial, Pages: opt.Live.pages,
+		Metrics: metrics.Handler(n, func() metrics.Fronts { return f.measure(secured, who) }), Loops: n.Loops,
+	})
+	f.probes = h.Server()
+	f.probes.Handler = h.Probes()
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Pages: opt.Live.pages})
 	sockets := h.Authenticated(f.sockets)
 	f.http = h.Server()
@@ -89,7 +99,10 @@ func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func()
 		"text":     func() error { return f.text.Serve(f.port.Listener(clientport.Text)) },
 		"sessions": func() error { return f.sessions.Serve(f.port.Listener(clientport.Sessions)) },
 	}
-	clients := newRoom(opt.Log, opt.Live.perAddress)
+	clients := newRoom(opt.Log, opt.Live.perAddress, f.tallies)
+	if p.metrics != nil {
+		all["metrics"] = func() error { return f.probes.Serve(onlyRoom{clients.listener(p.metrics)}) }
+	}
 	if p.socket != nil {
 		all["socket"] = func() error {
 			return f.port.Serve(clients.listener(newSocketListener(p.socket, who.names.OfProcess, opt.Log)))
@@ -99,6 +112,21 @@ func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func()
 		all["client port "+l.Addr().String()] = func() error { return f.port.Serve(clients.listener(l)) }
 	}
 	return all
+}
+
+// measure returns what the front ends have, for the metrics.
+func (f *fronts) measure(secured *clientTLS, who *callers) metrics.Fronts {
+	m := metrics.Fronts{
+		Connections: map[string]int{}, Sessions: f.sessions.Sessions(), Tallies: f.tallies.All(),
+		RulesVersion: who.Rules().Version(), Certificates: secured.certificateEnds(),
+	}
+	for class, n := range f.port.Open() {
+		m.Connections[class.String()] = n
+	}
+	for _, s := range f.services {
+		m.Watches += s.Watchers()
+	}
+	return m
 }
 
 // stop stops the front ends; calls in flight may be answered for endWait.
@@ -112,8 +140,10 @@ func (f *fronts) stop() {
 	for _, stop := range []func(context.Context){f.sockets.Stop, f.text.Stop, f.sessions.Stop} {
 		ending.Go(func() { stop(ctx) })
 	}
-	if err := f.http.Shutdown(ctx); err != nil {
-		f.http.Close() //nolint:errcheck // they had their time
+	for _, s := range []*http.Server{f.http, f.probes} {
+		if err := s.Shutdown(ctx); err != nil {
+			s.Close() //nolint:errcheck // they had their time
+		}
 	}
 	ending.Wait()
 	f.grpc.GracefulStop()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/conns"
 	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 )
 
 const (
@@ -35,6 +36,7 @@ type room struct {
 	log     zerolog.Logger
 	refused conns.Refusals
 	each    func() int // how many an address may have
+	tallies *service.Tallies
 
 	mu struct {
 		sync.Mutex
@@ -44,8 +46,9 @@ type room struct {
 
 // newRoom returns a room that leaves a part of the process's descriptors to everything else. each returns how many connections
 // an address may have now. Where one has more, since it could have more before, they stay open.
-func newRoom(log zerolog.Logger, each func() int) *room {
-	r := &room{log: log, each: each}
+// Tallies counts those for which there is none, unless it is nil.
+func newRoom(log zerolog.Logger, each func() int, tallies *service.Tallies) *room {
+	r := &room{log: log, each: each, tallies: tallies}
 	r.mu.of = map[netip.Addr]int{}
 	most := uint64(1 << 20)
 	var limit syscall.Rlimit
@@ -77,14 +80,30 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 	from := conns.Host(c.RemoteAddr())
 	if !b.room.enter(from) {
+		b.room.tallies.Count(service.TallyLimited, "connections_per_address", "")
 		return b.room.refuse(c, "too many connections of one address: new ones of it are refused (--max-connections-per-address)"), nil
 	}
 	if b.room.free.Add(-1) < 0 {
 		b.room.free.Add(1)
 		b.room.leave(from)
+		b.room.tallies.Count(service.TallyLimited, "connections", "")
 		return b.room.refuse(c, "too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)"), nil
 	}
 	return b.room.count(c, from), nil
+}
+
+// onlyRoom is a listener of a room that closes the connections for which there is none.
+type onlyRoom struct{ net.Listener }
+
+func (o onlyRoom) Accept() (net.Conn, error) {
+	for {
+		c, err := o.Listener.Accept()
+		x, excess := c.(*clientport.Excess)
+		if !excess {
+			return c, err
+		}
+		x.Close() //nolint:errcheck // nothing was said on it
+	}
 }
 
 // enter counts a connection of an address, and reports whether it may have one more.

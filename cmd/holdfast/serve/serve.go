@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -47,6 +48,10 @@ type Options struct {
 	Live *LiveSettings
 	// Reload has the settings read anew, for an operator who asks by the data directory (AskReload); nil = never.
 	Reload func() Reloaded
+	// Metrics is a host and port for /metrics and the probes in plain text, without callers; "" = none of its own.
+	Metrics string
+	// Slow is how long a call may take before it is logged; 0 = for ever.
+	Slow time.Duration
 	// Names are further names and addresses by which clients reach this server, for its certificate.
 	Names []string
 	// TLS12 has clients served over TLS 1.2, too.
@@ -97,6 +102,7 @@ type process struct {
 	locked *flock.Flock
 	// control takes the requests of operators in that directory, or is nil.
 	control net.Listener
+	meter   meter.Meter
 }
 
 // serveOnce serves a volume until it is to be opened again.
@@ -149,7 +155,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
 		Trouble: watched.Trouble, Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules, Restart: opt.Live.Restart,
-		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known,
+		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known, Meter: &p.meter, Slow: opt.Slow,
 	}
 	n, err = atVolume(ctx, &opt, func() (*node.Node, error) {
 		n, err := node.New(nodeOpt)
@@ -165,7 +171,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	fronts := newFronts(n, c, keys, secured, who, watched, &opt)
 	keepUp(tuning, keys, secured, func() { who.run(tuning, watched.rulesChanged, fronts.endForbidden) })
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
-		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
+		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("metrics", ports.metricsAddress()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, fronts, fronts.serving(ports, who, &opt), opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
@@ -245,6 +251,7 @@ type ports struct {
 	peer    net.Listener
 	clients []net.Listener
 	socket  *net.UnixListener // or nil
+	metrics net.Listener      // or nil
 }
 
 // listen opens all ports before anything else is done: a server that cannot be reached must
@@ -269,6 +276,12 @@ func listen(m cluster.Member, opt *Options) (*ports, error) {
 			return nil, err
 		}
 		p.clients = append(p.clients, l)
+	}
+	if opt.Metrics != "" {
+		if p.metrics, err = listenOn("metrics", opt.Metrics); err != nil {
+			p.close()
+			return nil, err
+		}
 	}
 	if opt.Socket != "" {
 		if p.socket, err = listenSocket(opt.Socket); err != nil {
@@ -332,6 +345,17 @@ func (p *ports) close() {
 	if p.socket != nil {
 		p.socket.Close() //nolint:errcheck // as above
 	}
+	if p.metrics != nil {
+		p.metrics.Close() //nolint:errcheck // as above
+	}
+}
+
+// metricsAddress returns where the metrics are served by themselves, "" for nowhere.
+func (p *ports) metricsAddress() string {
+	if p.metrics == nil {
+		return ""
+	}
+	return p.metrics.Addr().String()
 }
 
 // addresses returns where the clients' listeners listen.

@@ -31,8 +31,11 @@ type Server struct {
 	PerAddress int
 	Origins    []string
 	OldOrigins []string // of an older name
-	WSListen   string
-	TextListen string
+	// MetricsListen and Slow are for who operates the server.
+	MetricsListen string
+	Slow          time.Duration
+	WSListen      string
+	TextListen    string
 
 	TLSMin          string
 	Names           []string
@@ -120,6 +123,7 @@ func (s *Server) clients() []Setting {
 	all := []Setting{
 		text(&s.Listen, "", Setting{Name: "listen", Group: Clients, Help: "listen for clients on this HOST:PORT instead of their address in CLUSTER, which other servers and clients go on using", check: address(&s.Listen)}),
 		text(&s.Unix, "", Setting{Name: "unix", Group: Clients, Help: "also listen on a Unix socket at this path, such as /run/holdfast/holdfast.sock: users of this host are known by it"}),
+		text(&s.MetricsListen, "", Setting{Name: "metrics-listen", Group: Clients, Help: "also serve /metrics, /livez and /readyz on this HOST:PORT, in plain text and to everybody: they name nothing", check: address(&s.MetricsListen)}),
 		number(&s.PerAddress, serve.ConnectionsPerAddress, Setting{Name: "max-connections-per-address", Group: Clients, Live: true, Help: "how many connections of clients one address may have; give more where a load balancer speaks for many. This host has no such bound",
 			check: func() error { return need(s.PerAddress >= 1, "%d: use 1 or more", s.PerAddress) }}),
 		list(&s.Origins, Setting{Name: "web-origins", Group: Clients, Live: true, Help: "let web pages of these origins use this server, such as https://*.example.com (may be repeated)", check: pages(&s.Origins)}),
@@ -172,6 +176,8 @@ func (s *Server) logs() []Setting {
 		text(&s.LogFormat, "", Setting{Name: "log-format", Group: Logs, Help: "json or console (default: console on a terminal, else json)", check: func() error {
 			return need(s.LogFormat == "" || s.LogFormat == FormatJSON || s.LogFormat == FormatConsole, "%q: use json or console", s.LogFormat)
 		}}),
+		duration(&s.Slow, 500*time.Millisecond, Setting{Name: "slow", Group: Logs, Help: "log where the time went of calls that take longer than this, at most one each second; 0 = never",
+			check: func() error { return need(s.Slow >= 0, "%v: use 0 or more", s.Slow) }}),
 	}
 }
 

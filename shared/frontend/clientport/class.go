@@ -11,6 +11,11 @@ import (
 // Class is what a client speaks.
 type Class int
 
+// String returns the name of a class that has a listener.
+func (c Class) String() string {
+	return [...]string{Text: "text", HTTP: "http", GRPC: "grpc", Sessions: "session"}[c]
+}
+
 // The classes that have a listener.
 const (
 	Text Class = iota

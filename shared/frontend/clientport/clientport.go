@@ -114,6 +114,7 @@ const (
 type Port struct {
 	log     zerolog.Logger
 	classes [served]*conns.Listener
+	open    [served]atomic.Int64 // the connections of each class that front ends have
 	// places has an element for each silent connection.
 	places    chan struct{}
 	closed    chan struct{}
@@ -159,6 +160,15 @@ func New(log zerolog.Logger, late func() bool) *Port {
 // Listener returns the listener of a class, always the same. When it is closed, connections of its class are closed
 // and the others go on. Its Accept returns net.ErrClosed then, and when the port is closed, and no other error.
 func (p *Port) Listener(c Class) net.Listener { return p.classes[c] }
+
+// Open returns how many connections of each class front ends have.
+func (p *Port) Open() map[Class]int {
+	n := map[Class]int{}
+	for i := range p.open {
+		n[Class(i)] = int(p.open[i].Load())
+	}
+	return n
+}
 
 // Serve takes connections from l until the port or l is closed, and closes l. It always returns an error that wraps
 // net.ErrClosed; other errors of l may go by themselves, such as too many open files, so it tries again.
@@ -316,9 +326,9 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 	switch {
 	case err != nil:
 	case class == overTLS:
-		spoken, first, class, err = p.inside(withFirst(c, first, nil, nil), over)
+		spoken, first, class, err = p.inside(withFirst(c, first, nil, nil, nil), over)
 	case p.refusesPlain(c):
-		err = turnAway(c, withFirst(c, first, nil, nil), class)
+		err = turnAway(c, withFirst(c, first, nil, nil, nil), class)
 	}
 	if !p.leave(e) {
 		return
@@ -336,7 +346,8 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 		return
 	}
 	runtime.Gosched() // see the package's doc
-	p.classes[class].Put(withFirst(spoken, first, t, p.unproven(spoken)))
+	p.open[class].Add(1)
+	p.classes[class].Put(withFirst(spoken, first, t, p.unproven(spoken), sync.OnceFunc(func() { p.open[class].Add(-1) })))
 }
 
 // refuse closes a connection that waited for its turn in vain, and logs that now and then. A client library is told

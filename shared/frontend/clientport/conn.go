@@ -36,16 +36,16 @@ type tcp interface {
 }
 
 // withFirst returns c, on which these bytes are read again, first. Its turn ends when it is read further, or closed. Unproven
-// says where it is from; nil = c does.
+// says where it is from; nil = c does. Ended is called when it is closed, unless it is nil.
 // NetConn of what it returns is c, as soon as the first bytes were read.
-func withFirst(c net.Conn, first []byte, t *turn, u *unproven) net.Conn {
+func withFirst(c net.Conn, first []byte, t *turn, u *unproven, ended func()) net.Conn {
 	switch c := c.(type) {
 	case tcp:
-		return &tcpConn{c, start{first, t, u}}
+		return &tcpConn{c, start{first, t, u, ended}}
 	case *tls.Conn:
-		return &tlsConn{c, start{first, t, u}}
+		return &tlsConn{c, start{first, t, u, ended}}
 	}
-	return &conn{c, start{first, t, u}}
+	return &conn{c, start{first, t, u, ended}}
 }
 
 // start is what the port knows of a connection.
@@ -53,6 +53,7 @@ type start struct {
 	first    []byte // what is left of them; of the goroutine that reads
 	turn     *turn
 	unproven *unproven
+	ended    func() // may be called again; nil = nobody wants to know
 }
 
 type conn struct {
@@ -89,6 +90,9 @@ func (c *tlsConn) NetConn() net.Conn          { return c.beneath(c, c.Conn) }
 func (s *start) over() {
 	s.turn.end()
 	s.unproven.stop()
+	if s.ended != nil {
+		s.ended()
+	}
 }
 
 func (s *start) remote(c net.Conn) net.Addr {

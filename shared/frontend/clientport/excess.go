@@ -30,7 +30,7 @@ func (p *Port) turnBack(c net.Conn) {
 		spoken := c
 		first, class, err := readFirst(c)
 		if class == overTLS && err == nil {
-			spoken, _, class, err = p.inside(withFirst(c, first, nil, nil), over)
+			spoken, _, class, err = p.inside(withFirst(c, first, nil, nil, nil), over)
 		}
 		if err == nil {
 			sayComeAgain(spoken, class)

@@ -53,6 +53,10 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Pages says which pages of other origins are admitted; nil = none.
 	Pages *origins.Policy
+	// Metrics serves the metrics of this server; nil = it has none.
+	Metrics http.Handler
+	// Loops returns by how much each loop of this server is late; nil = they are never late. It must not wait.
+	Loops func(time.Time) map[string]time.Duration
 }
 
 // Handler is the HTTP front end, as an http.Handler.
@@ -192,7 +196,7 @@ func (h *Handler) routes() map[string]http.HandlerFunc {
 func (h *Handler) own() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"append": h.append, "locks": h.listLocks, "lock": h.getLock, "why": h.whyLock, "watch": h.events, "history": h.history, "files": h.listFiles,
-		"file": h.readFile, "blame": h.blameFile, "status": h.status, "whoami": h.whoAmI, "keys": h.keys, "healthz": h.healthz, "readyz": h.readyz,
+		"file": h.readFile, "blame": h.blameFile, "status": h.status, "whoami": h.whoAmI, "keys": h.keys, "healthz": h.healthz, "livez": h.livez, "readyz": h.readyz, "metrics": h.metrics,
 	}
 }
 
@@ -218,6 +222,7 @@ type reply struct {
 	committed bool // an append is in the log, whatever the status
 	code      int
 	body      []byte
+	plain     bool // the body is plain text for people, and not JSON
 }
 
 // retryAfter returns when LIMITED asks its caller to come again; 0 where that does not help, as with a count. An answer without room for it is
@@ -263,6 +268,9 @@ func (h *Handler) send(w http.ResponseWriter, x reply) {
 	// What the connection does not support or does not take is the client's loss.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait))
 	w.Header().Set("Content-Type", "application/json")
+	if x.plain {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Length", strconv.Itoa(len(x.body)))
 	switch {

@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/why"
 	"github.com/holdfast-lock/holdfast/shared/wire"
-	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -163,17 +161,6 @@ func (h *Handler) keys(w http.ResponseWriter, r *http.Request) {
 // healthz answers that the process lives, without looking at anything.
 func (h *Handler) healthz(w http.ResponseWriter, _ *http.Request) {
 	h.send(w, answerReply(&pb.Answer{Status: pb.Status_STATUS_OK, Message: "alive"}, 0))
-}
-
-// readyz answers 200 if this server is of use to clients, else 503.
-func (h *Handler) readyz(w http.ResponseWriter, r *http.Request) {
-	out := locktable.Outcome{}
-	out.Status, out.Message = h.s.Ready(r.Context())
-	code := http.StatusServiceUnavailable
-	if out.Status == cluster.StatusOK {
-		code = http.StatusOK
-	}
-	h.send(w, answerReply(convert.FromOutcome(&out), code))
 }
 
 // history answers GET /v1/history.

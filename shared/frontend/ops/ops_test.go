@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -240,5 +241,15 @@ func TestInto(t *testing.T) {
 	}
 	if q, err := convert.ToRequest(locktable.OpOpenClient, &pb.OpenClientRequest{Nonce: 6}, ""); err != nil || q.Nonce != 6 || convert.Anonymous(q) {
 		t.Errorf("OpenClient: %+v, %v", q, err)
+	}
+}
+
+// TestMetricsNeedACaller: probes are for everybody, metrics for callers that the rules permit anything.
+func TestMetricsNeedACaller(t *testing.T) {
+	want := map[string]access.Verb{"metrics": access.Keep, "livez": access.Open, "readyz": access.Open, "healthz": access.Open}
+	for _, o := range ops.All() {
+		if v, ok := want[o.Name]; ok && o.Verb != v {
+			t.Errorf("%s are of verb %q, want %q", o.Name, o.Verb, v)
+		}
 	}
 }

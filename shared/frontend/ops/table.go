@@ -145,5 +145,7 @@ var table = [...]Operation{
 		Serve: serve((*service.Service).Login), Server: Any, Verb: access.Open, Repeat: Again, Forwarded: true,
 	},
 	{Name: "healthz", Route: "GET /healthz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
+	{Name: "livez", Route: "GET /livez", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 	{Name: "readyz", Route: "GET /readyz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
+	{Name: "metrics", Route: "GET /metrics", Server: Any, Verb: access.Keep, Repeat: Harmless, AnyCluster: true},
 }

@@ -72,6 +72,7 @@ func (p *Permission) CheckPrefix(v access.Verb, prefix string) error {
 // told returns err, after it has told the auditor of it.
 func (p *Permission) told(err error, v access.Verb, lock, file string) error {
 	if err != nil {
+		p.s.opt.Tallies.Count(TallyDenied, string(v), "")
 		p.s.auditRefusal(err, p.caller, p.from, v, lock, file)
 	}
 	return err
@@ -139,6 +140,10 @@ func (s *Service) permission(ctx context.Context) *Permission {
 	p := s.Permission(serving.CallerOf(ctx), serving.RemoteOf(ctx))
 	return &p
 }
+
+// MayScrape returns nil if the caller of ctx may read the metrics of this server: every caller that the rules permit
+// anything may, since they name nothing.
+func (s *Service) MayScrape(ctx context.Context) error { return s.permit(ctx, access.Keep, "", "") }
 
 // permit is Check for the caller of a request.
 func (s *Service) permit(ctx context.Context, v access.Verb, lock, file string) error {
@@ -220,20 +225,24 @@ func (s *Service) Authenticate(credential string, from net.Addr) (*access.Caller
 	c := serving.CallerAt(from)
 	if credential != "" {
 		if s.opt.Failures.many(from) && !serving.Proved(from) && !s.opt.Authenticator.Known(credential) {
+			s.opt.Tallies.Count(TallyLimited, "failed_logins", "")
 			return nil, errMany()
 		}
 		var err error
 		if c, err = s.opt.Authenticator.Authenticate(credential); err != nil {
 			s.opt.Failures.count(from)
 			s.auditCredential(err, nil, from)
+			s.opt.Tallies.Count(TallyAuth, methodOf(credential, c), "refused")
 			return nil, &wire.Error{Status: cluster.StatusUnauthenticated, Message: err.Error()}
 		}
 	}
 	p := s.Permission(c, from)
 	if err := p.Ended(); err != nil {
 		s.auditCredential(err, c, from)
+		s.opt.Tallies.Count(TallyAuth, methodOf(credential, c), "revoked")
 		return nil, err
 	}
+	s.opt.Tallies.Count(TallyAuth, methodOf(credential, c), "ok")
 	if c != nil {
 		serving.Prove(from)
 	}

@@ -64,6 +64,8 @@ type Options struct {
 	Failures *Failures
 	// Usage counts what quotas limit; services may share it. nil = one of its own.
 	Usage *Usage
+	// Tallies counts for metrics what happens; services may share them. nil = nothing is counted.
+	Tallies *Tallies
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.

@@ -219,28 +219,43 @@ func (s *Service) storage() time.Duration {
 	return 0
 }
 
-// Ready returns OK if this server is of use to clients: it serves, or its table is fed. Otherwise
-// the status and message say why not.
-func (s *Service) Ready(ctx context.Context) (cluster.Status, string) {
-	limit := s.b.Timing().StorageTimeout
-	if age := s.storage(); age > limit {
-		return cluster.StatusStorageUnavailable, fmt.Sprintf("the volume has taken no write for %v", age.Round(time.Second))
+// Check is one condition of readiness.
+type Check struct {
+	Name string
+	// Status is OK, or what the server answers because the check fails. Message is for people; it has no names of locks,
+	// files, clients or servers.
+	Status  cluster.Status
+	Message string
+}
+
+// Readiness returns the checks that all pass if this server is of use to clients: it serves, or its table is fed. The role is
+// the last.
+func (s *Service) Readiness(ctx context.Context) []Check {
+	volume := Check{"volume", cluster.StatusOK, "it took a write, or passed a check"}
+	if age, limit := s.storage(), s.b.Timing().StorageTimeout; age > limit {
+		volume.Status, volume.Message = cluster.StatusStorageUnavailable, fmt.Sprintf("the volume has taken no write for %v", age.Round(time.Second))
 	}
-	switch role := s.role(); role {
+	role := Check{"role", cluster.StatusOK, s.role()}
+	switch role.Message {
 	case rolePrimary:
-		return cluster.StatusOK, "primary"
 	case roleReplica:
-		ctx, cancel := context.WithTimeout(ctx, countWait)
-		defer cancel()
-		reading, err := s.b.Read(ctx, func(serving.View) {})
-		switch {
-		case err != nil || reading.Status != cluster.StatusOK:
-			return cluster.StatusSecondaryMode, "a replica that has no table yet"
-		case reading.Local && reading.Age > limit:
-			return cluster.StatusSecondaryMode, fmt.Sprintf("a replica that was not fed for %v", reading.Age.Round(time.Millisecond))
-		}
-		return cluster.StatusOK, roleReplica
+		return []Check{volume, s.fed(ctx), role}
 	default:
-		return cluster.StatusServerFencing, role
+		role.Status = cluster.StatusServerFencing
 	}
+	return []Check{volume, role}
+}
+
+// fed checks whether a replica's table is as new as its primary.
+func (s *Service) fed(ctx context.Context) Check {
+	ctx, cancel := context.WithTimeout(ctx, countWait)
+	defer cancel()
+	reading, err := s.b.Read(ctx, func(serving.View) {})
+	switch {
+	case err != nil || reading.Status != cluster.StatusOK:
+		return Check{"table", cluster.StatusSecondaryMode, "a replica that has no table yet"}
+	case reading.Local && reading.Age > s.b.Timing().StorageTimeout:
+		return Check{"table", cluster.StatusSecondaryMode, fmt.Sprintf("a replica that was not fed for %v", reading.Age.Round(time.Millisecond))}
+	}
+	return Check{"table", cluster.StatusOK, "the primary feeds it"}
 }

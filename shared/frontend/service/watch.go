@@ -106,6 +106,7 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 func (s *Service) watch(ctx context.Context, x *watching, q *pb.WatchRequest, begun func() error) error {
 	defer s.watchers.Add(-1)
 	if s.watchers.Add(1) > int64(s.opt.MaxWatches) {
+		s.opt.Tallies.Count(TallyLimited, "watches", "")
 		return x.end(0, cluster.StatusSecondaryMode, fmt.Sprintf("this server serves %d watches already: watch at another one, or later", s.opt.MaxWatches))
 	}
 	defer x.close()
@@ -168,6 +169,7 @@ func watchOptions(q *pb.WatchRequest) (o watch.Options, err error) {
 // begin resumes the watch, or begins it with a reset.
 func (x *watching) begin(ctx context.Context) (over bool, err error) {
 	if !x.o.Resume {
+		x.s.opt.Tallies.Count(TallyReset, "begin", "")
 		return x.reset(ctx, "")
 	}
 	x.sent = x.o.After
@@ -226,6 +228,7 @@ func portion(events []*pb.Event) (n int) {
 // ended ends the watch, or begins it anew where nothing but events is missing.
 func (x *watching) ended(ctx context.Context, at cluster.LSN, end *watch.End) (over bool, err error) {
 	if end.Gap {
+		x.s.opt.Tallies.Count(TallyReset, end.Why, "")
 		return x.reset(ctx, end.Message)
 	}
 	return true, x.end(at, end.Status, end.Message)

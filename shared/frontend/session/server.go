@@ -126,6 +126,18 @@ func (v *Server) Stop(ctx context.Context) {
 	v.Close()
 }
 
+// Sessions returns how many connections have a session.
+func (v *Server) Sessions() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for x := range v.mu.conns {
+		if x.term != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // empty reports whether there is no connection.
 func (v *Server) empty() bool {
 	v.mu.Lock()
