@@ -185,6 +185,13 @@ func (a *Audit) tellCounted(now time.Time) {
 	a.second = now
 }
 
+// Dropped returns how many events have found no room since the server began.
+func (a *Audit) Dropped() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lostSince
+}
+
 // Trouble returns why events are not written, or are lost; "" if all is well.
 func (a *Audit) Trouble() string {
 	a.mu.Lock()

@@ -42,6 +42,8 @@ type Fronts struct {
 	Sessions    int
 	Watches     int
 	Tallies     map[service.Tally]uint64
+	// AuditDropped counts the events that the audit could not keep.
+	AuditDropped uint64
 	// RulesVersion is that of the access rules in force, 0 for none.
 	RulesVersion uint64
 	// Certificates are when those end that clients are shown, by use; without those that there are not.
@@ -126,6 +128,7 @@ func (x sink) status(s serving.ClusterStatus) {
 	x.gauge("volume_full", number(me.Full))
 	x.gauge("volume_free_bytes", float64(me.FreeBytes))
 	x.gauge("warnings", float64(len(me.Warnings)))
+	x.gauge("config_pending_restart", float64(len(me.Restart)))
 	x.counter("canary_stale_reads_total", float64(me.Canary.StaleReads), "plain")
 	x.counter("canary_stale_reads_total", float64(me.Canary.StaleDirectReads), "direct")
 	for i := range s.Servers {
@@ -214,6 +217,7 @@ func (x sink) fronts(f Fronts) {
 	}
 	x.gauge("sessions", float64(f.Sessions))
 	x.gauge("watches", float64(f.Watches))
+	x.counter("audit_dropped_total", float64(f.AuditDropped))
 	x.gauge("access_version", float64(f.RulesVersion))
 	for use, end := range f.Certificates {
 		x.gauge("certificate_expiry_timestamp_seconds", float64(end.Unix()), use)

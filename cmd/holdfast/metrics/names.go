@@ -57,6 +57,8 @@ var names = [...]struct {
 	{"auth_total", "Credentials that were shown, by method and result.", []string{"method", "result"}},
 	{"denied_total", "Calls that the access rules did not permit, by verb.", []string{"verb"}},
 	{"limited_total", "Connections and calls that a limit refused, by limit.", []string{"limit"}},
+	{"audit_dropped_total", "Events that the audit could not keep.", nil},
+	{"config_pending_restart", "How many changed settings wait for a restart of this server.", nil},
 	{"access_version", "The version of the access rules in force, 0 for none.", nil},
 	{"certificate_expiry_timestamp_seconds", "When the certificate ends that clients are shown, by where it is from.", []string{"use"}},
 }

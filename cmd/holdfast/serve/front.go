@@ -49,7 +49,7 @@ type fronts struct {
 	probes *http.Server
 }
 
-func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, auditor service.Auditor, opt *Options) *fronts {
+func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, audit auditor, opt *Options) *fronts {
 	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
 	if opt.TLS12 {
 		f.port.TakeTLS12()
@@ -58,13 +58,13 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	f.tallies = &service.Tallies{}
 	failures, usage := &service.Failures{}, &service.Usage{}
 	for range 3 { // the limits of each are its own, but for failures and quotas
-		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Auditor: auditor, Failures: failures, Usage: usage, Tallies: f.tallies}))
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Auditor: audit, Failures: failures, Usage: usage, Tallies: f.tallies}))
 	}
 	f.port.DemandIdentity(f.services[0].DemandsIdentity)
 	grpcapi.Register(f.grpc, f.services[0])
 	h := httpapi.New(f.services[1], httpapi.Options{
 		Log: opt.Log, Dial: secured.dial, Pages: opt.Live.pages,
-		Metrics: metrics.Handler(n, func() metrics.Fronts { return f.measure(secured, who) }), Loops: n.Loops,
+		Metrics: metrics.Handler(n, func() metrics.Fronts { return f.measure(secured, who, audit) }), Loops: n.Loops,
 	})
 	f.probes = h.Server()
 	f.probes.Handler = h.Probes()
@@ -115,10 +115,10 @@ func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func()
 }
 
 // measure returns what the front ends have, for the metrics.
-func (f *fronts) measure(secured *clientTLS, who *callers) metrics.Fronts {
+func (f *fronts) measure(secured *clientTLS, who *callers, audit auditor) metrics.Fronts {
 	m := metrics.Fronts{
 		Connections: map[string]int{}, Sessions: f.sessions.Sessions(), Tallies: f.tallies.All(),
-		RulesVersion: who.Rules().Version(), Certificates: secured.certificateEnds(),
+		RulesVersion: who.Rules().Version(), AuditDropped: audit.Dropped(), Certificates: secured.certificateEnds(),
 	}
 	for class, n := range f.port.Open() {
 		m.Connections[class.String()] = n

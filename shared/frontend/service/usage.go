@@ -202,6 +202,7 @@ func (p *Permission) Take(sizes []int) (n int, refused func(i int) error) {
 	}
 	n, wait := p.s.opt.Usage.take(p.caller.Name(), l, sizes, time.Now())
 	return n, func(i int) error {
+		p.s.opt.Tallies.Count(TallyLimited, "rate", "")
 		after := wait(i)
 		return &wire.Error{Status: cluster.StatusLimited, RetryAfter: after, Message: fmt.Sprintf(
 			"%s is too fast: quotas of access version %d allow %s at a server; come again in %v", p.who(), p.rules.Version(), rates(l), after.Round(time.Millisecond))}
@@ -295,6 +296,7 @@ func (p *Permission) enterWatch() (leave func(), err error) {
 
 // full refuses one more of what a caller has as many of as it may.
 func (p *Permission) full(what string, most int64) error {
+	p.s.opt.Tallies.Count(TallyLimited, what, "")
 	return &wire.Error{Status: cluster.StatusLimited, Message: fmt.Sprintf(
 		"%s has %d %s at this server, as many as quotas of access version %d allow: end one, or have an administrator raise the quota", p.who(), most, what, p.rules.Version())}
 }
