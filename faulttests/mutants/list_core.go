@@ -155,7 +155,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "full-volume-unseen", Also: "",
-		Rule: "what there is no room for is refused before it is committed (README)",
+		Rule: "what there is no room for is refused before it is committed (docs/promises.md)",
 		Edits: []Edit{
 			{"primary/fileslots.go", `known && s.Left < need {`, `known && s.Left < 0 {`},
 		},
@@ -268,7 +268,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "views-late", Also: "",
-		Rule: "while the table is not large the views are at most 1 s behind (README)",
+		Rule: "while the table is not large the views are at most 1 s behind (docs/promises.md)",
 		Edits: []Edit{
 			{"primary/views.go", `	pause := max(interval/10, took, interval-interval/10-2*took)`, `	pause := max(interval/10, took, interval)`},
 		},
@@ -315,7 +315,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "views-untimed", Also: "",
-		Rule: "a view says when it was taken and that it is whole (README)",
+		Rule: "a view says when it was taken and that it is whole (docs/promises.md)",
 		Edits: []Edit{
 			{"shared/volume/checkpoint/codec.go", `Complete: x.Taken != "",`, `Complete: x.Taken == "never",`},
 		},

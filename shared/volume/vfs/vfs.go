@@ -144,7 +144,7 @@ type Entry struct {
 }
 
 // BlockSize is the unit of direct I/O: offsets, lengths and buffer addresses
-// are multiples of it. 4096 satisfies every filesystem in the table of README.md.
+// are multiples of it. 4096 satisfies every filesystem in the table of docs/filesystems.md.
 const BlockSize = 4096
 
 // AlignedBuffer returns a zeroed buffer of n bytes whose address is a multiple of BlockSize.
