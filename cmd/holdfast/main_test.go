@@ -64,6 +64,12 @@ type devServer struct {
 	PID    int    `json:"pid"`
 }
 
+// ended reports whether the process of the server is gone.
+func (s devServer) ended() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID))
+	return err != nil || strings.Contains(string(stat), ") Z ") // nobody may be there to reap it
+}
+
 // logs are the standard error of dev.
 type logs struct {
 	mu sync.Mutex
@@ -105,6 +111,9 @@ func (w *world) start(stderr io.Writer, flags ...string) {
 	}
 	t.Cleanup(func() {
 		w.cmd.Process.Kill() //nolint:errcheck // it has ended
+		for _, s := range w.servers { // else they write while their directory is removed
+			await(t, fmt.Sprintf("the end of server %d", s.ID), s.ended)
+		}
 		if t.Failed() {
 			t.Logf("dev said:\n%s", w.logs)
 		}
@@ -504,10 +513,7 @@ func TestKilledDevLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range w.servers {
-		await(t, fmt.Sprintf("the end of server %d", s.ID), func() bool {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID))
-			return err != nil || strings.Contains(string(stat), ") Z ") // nobody may be there to reap it
-		})
+		await(t, fmt.Sprintf("the end of server %d", s.ID), s.ended)
 	}
 	w.cmd.Wait() //nolint:errcheck // killed
 }
