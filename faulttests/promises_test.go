@@ -17,7 +17,7 @@ func TestPromises(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile("`([a-z0-9/-]+)` (Test[A-Za-z0-9_]+)")
+	named := regexp.MustCompile("`([a-z0-9/.-]+)` (Test[A-Za-z0-9_]+)") // `.` is the root
 	code := map[string]string{} // of the tests of a package
 	promises := 0
 	for line := range strings.Lines(string(b)) {
