@@ -18,7 +18,7 @@ func TestPromises(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile("`([a-z0-9/.-]+)` (Test[A-Za-z0-9_]+)") // `.` is the root
-	code := map[string]string{} // of the tests of a package
+	code := map[string]string{}                                         // of the tests of a package
 	promises := 0
 	for line := range strings.Lines(string(b)) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| promise") {

@@ -110,7 +110,7 @@ func (w *world) start(stderr io.Writer, flags ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		w.cmd.Process.Kill() //nolint:errcheck // it has ended
+		w.cmd.Process.Kill()          //nolint:errcheck // it has ended
 		for _, s := range w.servers { // else they write while their directory is removed
 			await(t, fmt.Sprintf("the end of server %d", s.ID), s.ended)
 		}
