@@ -62,9 +62,9 @@ func (r *reloader) refused(err error) serve.Reloaded {
 }
 
 // onSignal reloads at each SIGHUP until stop is called. A server without a file has nothing to read anew: like other processes,
-// it ends when its terminal goes. Whoever ignores the signal, as nohup does, goes on doing so.
+// it ends when its terminal goes. One with a file lives on then, whether nohup started it or not.
 func (r *reloader) onSignal() (stop func()) {
-	if r.from.File == "" || signal.Ignored(syscall.SIGHUP) {
+	if r.from.File == "" {
 		return func() {}
 	}
 	hup := make(chan os.Signal, 1) // one that comes during a reload causes another; more change nothing
