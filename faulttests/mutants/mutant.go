@@ -141,7 +141,7 @@ func List() []Mutant {
 	return slices.Concat(
 		takeoverMutants, adoptMutants, warmMutants, commitMutants, orderMutants, logMutants, fileMutants, contentMutants,
 		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants, electionMutants,
-		watchMutants, portMutants, gateMutants, auditMutants, metricsMutants, clientTLSMutants, accessMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, cliMutants, nodeMutants, peertlsMutants, credentialMutants, loginMutants, proofMutants, quotaMutants, goMutants, doorMutants,
+		watchMutants, portMutants, gateMutants, auditMutants, metricsMutants, deployMutants, clientTLSMutants, accessMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, cliMutants, nodeMutants, peertlsMutants, credentialMutants, loginMutants, proofMutants, quotaMutants, goMutants, doorMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, lateMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
 		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants, pageMutants, configMutants, backupMutants,
