@@ -52,7 +52,7 @@ func (g SQL) place(n int) string {
 // Create makes the table if it is not there.
 func (g SQL) Create(ctx context.Context, db Execer) error {
 	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+g.table()+
-		" (name VARCHAR(255) NOT NULL PRIMARY KEY, token BIGINT NOT NULL, writes BIGINT NOT NULL)")
+		" (name VARCHAR(512) NOT NULL PRIMARY KEY, token BIGINT NOT NULL, writes BIGINT NOT NULL)")
 	if err != nil {
 		return fmt.Errorf("make the table of fences: %w", err)
 	}

@@ -93,7 +93,7 @@ func (c *conn) ExecContext(_ context.Context, q string, args []driver.NamedValue
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	switch q {
-	case "CREATE TABLE IF NOT EXISTS holdfast_fences (name VARCHAR(255) NOT NULL PRIMARY KEY, token BIGINT NOT NULL, writes BIGINT NOT NULL)":
+	case "CREATE TABLE IF NOT EXISTS holdfast_fences (name VARCHAR(512) NOT NULL PRIMARY KEY, token BIGINT NOT NULL, writes BIGINT NOT NULL)":
 		return driver.RowsAffected(0), nil
 	case "UPDATE holdfast_fences SET token = ?, writes = writes + 1 WHERE name = ? AND token <= ?", "UPDATE jobs SET fence = ? WHERE id = ? AND fence <= ?":
 		name := args[1].Value.(string)

@@ -16,7 +16,7 @@ import (
 )
 
 // Expire has the lease of a lock run out now, or each of those that share it, as if its holder had not renewed it: the
-// holder learns of it (clientlib.LossExpired), and the next one in the queue gets the lock.
+// holder learns of it (clientlib.LossExpired, or clientlib.LossRefused if it renews at that moment), and the next one in the queue gets the lock.
 func (s *Server) Expire(lock clientlib.LockName) {
 	s.tb.Helper()
 	s.mustJump(primary.Jump{Lock: lock}, func(v serving.View) error {

@@ -5,6 +5,31 @@ package mutants
 // cliMutants break rules of the command line.
 var cliMutants = []Mutant{
 	{
+		Name: "stream-believes-a-lost-append", Also: "",
+		Rule: "an append that is committed and not certainly in its file is a doubt (cli, settle)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/stream.go", `		case o.Err != nil:
+			return r, &doubtError{o.Err}
+`, ``},
+		},
+		By:   unit(cliPkg, "^TestStreamSettlesADoubt$"),
+		Dies: "lost",
+	},
+	{
+		Name: "flock-of-a-path", Also: "",
+		Rule: "a file has one lock, by whichever path (cli, lockOfPath)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/flock.go", `	if there, err := filepath.EvalSymlinks(path); err == nil {
+		path = there
+	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+`, ``},
+		},
+		By:   unit(cliPkg, "^TestLockOfPath$"),
+		Dies: "run/lock/x.lock",
+	},
+	{
 		Name: "stream-repeats-a-doubt", Also: "",
 		Rule: "lines whose append may have been executed are not appended again (cli, passing)",
 		Edits: []Edit{

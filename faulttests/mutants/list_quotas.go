@@ -162,6 +162,16 @@ var quotaMutants = []Mutant{
 		By: unit("shared/frontend", "^TestEveryDoorLimitsTheSame$"), Dies: `want LIMITED`,
 	},
 	{
+		Name: "refused-bytes-cost-requests",
+		Rule: "what the rate of bytes refuses is no request (package service, take)",
+		Edits: []Edit{
+			{"shared/frontend/service/usage.go", `		requests.AllowN(now, n)
+		missing`, `		requests.AllowN(now, len(sizes))
+		missing`},
+		},
+		By: unit("shared/frontend/service", "^TestRateOfBytes$"), Dies: `usage_test.go`,
+	},
+	{
 		Name: "one-rate-for-all",
 		Rule: "each identity has a rate of its own (package service, Take)",
 		Edits: []Edit{

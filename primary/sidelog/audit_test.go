@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -29,14 +30,14 @@ type auditing struct {
 	disk *volumetest.Disk
 	host *volumetest.Host
 	cfg  sidelog.AuditConfig
-	full bool
+	full atomic.Bool
 	end  func()
 }
 
 func newAuditing(t *testing.T, change func(*sidelog.AuditConfig)) *auditing {
 	disk := volumetest.New(1)
 	x := &auditing{t: t, disk: disk, host: disk.Host(1, volumetest.ProfileLocal())}
-	x.cfg = sidelog.AuditConfig{Server: 1, FS: x.host, Log: zerolog.Nop(), Full: func() bool { return x.full }}
+	x.cfg = sidelog.AuditConfig{Server: 1, FS: x.host, Log: zerolog.Nop(), Full: func() bool { return x.full.Load() }}
 	if change != nil {
 		change(&x.cfg)
 	}
@@ -232,7 +233,7 @@ func TestTroublesOfTheVolume(t *testing.T) {
 		begin, mend func(*auditing)
 		says        string
 	}{
-		"the log is full": {func(x *auditing) { x.full = true }, func(x *auditing) { x.full = false }, "no space"},
+		"the log is full": {func(x *auditing) { x.full.Store(true) }, func(x *auditing) { x.full.Store(false) }, "no space"},
 		"no space":        {func(x *auditing) { x.disk.SetCapacity(x.disk.Used() + 1) }, func(x *auditing) { x.disk.SetCapacity(0) }, "no space"},
 		"read-only":       {func(x *auditing) { x.disk.SetReadOnly(true) }, func(x *auditing) { x.disk.SetReadOnly(false) }, syscall.EROFS.Error()},
 		"a sync fails": {func(x *auditing) {

@@ -113,6 +113,11 @@ func openDest(dest string) (*osfs.FS, error) {
 	if err := os.Mkdir(abs, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
+	if info, err := os.Stat(abs); err != nil {
+		return nil, err
+	} else if info.Mode()&0o077 != 0 {
+		return nil, fmt.Errorf("others may look into %s: a backup has what the volume has: type chmod 700 %s, or name a directory that is not there yet", dest, dest)
+	}
 	return osfs.Open(abs)
 }
 
@@ -267,10 +272,8 @@ func build(ctx context.Context, from *osfs.FS, dir string, opt backup.RestoreOpt
 	if err := errors.Join(err, to.Close()); err != nil {
 		return nil, err
 	}
-	if !plan.Backup.Private {
-		if err := os.Chmod(tmp, 0o755); err != nil {
-			return nil, err
-		}
+	if err := os.Chmod(tmp, fs.FileMode(plan.Backup.Mode)|0o700); err != nil {
+		return nil, err
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		return nil, fmt.Errorf("%w: if it is a mount point, name a directory below it", err)

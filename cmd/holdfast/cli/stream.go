@@ -326,7 +326,10 @@ func (s *streaming) append(ctx context.Context, lock *clientlib.Lock, data []byt
 		return r, nil
 	}
 	told, ok := errors.AsType[*wire.Error](err)
-	if !errors.Is(err, wire.ErrUnknown) && !(ok && told.Committed) {
+	switch {
+	case ok && told.Committed: // it is in the log, and nobody knows whether it comes to be in the file
+		return r, &doubtError{err}
+	case !errors.Is(err, wire.ErrUnknown):
 		return r, err
 	}
 	return s.settle(ctx, err)
@@ -346,6 +349,8 @@ func (s *streaming) settle(ctx context.Context, failed error) (r clientlib.Recei
 			if s.again(ctx, err) != nil {
 				return r, &doubtError{failed}
 			}
+		case o.Err != nil:
+			return r, &doubtError{o.Err}
 		case o.Receipt != nil && o.State == "executed":
 			return *o.Receipt, nil
 		case o.State == "cancelled":

@@ -18,6 +18,8 @@ type doubtful struct {
 	executes bool
 	// forgets is set if a cancel does not find out either.
 	forgets bool
+	// loses is set if the file was quarantined before the append was in it.
+	loses bool
 
 	mu    sync.Mutex
 	first uint64 // the request
@@ -58,6 +60,10 @@ func (d *doubtful) Cancel(_ context.Context, q *pb.CancelRequest) (*pb.Answer, e
 	switch {
 	case q.GetRequestId() != d.first:
 		return refused(pb.Status_STATUS_CANCELLED, "", ""), nil
+	case d.loses:
+		a := refused(pb.Status_STATUS_FILE_QUARANTINED, "a", "changed from outside")
+		a.Committed, a.Receipt = true, &pb.Receipt{File: "log", Length: int64(d.file.Len()), Lsn: 42, Token: 17, Epoch: 3, Generation: 1}
+		return a, nil
 	case d.forgets:
 		return refused(pb.Status_STATUS_STALE_REQUEST, "", ""), nil
 	case !d.executes:
@@ -78,6 +84,8 @@ func TestStreamSettlesADoubt(t *testing.T) {
 		"executed":     {d: &doubtful{executes: true}, file: "one\ntwo\n"},
 		"not executed": {d: &doubtful{}, file: "one\ntwo\n"},
 		"forgotten": {d: &doubtful{forgets: true, executes: true}, code: 4, file: "one\ntwo\n",
+			errs: "nothing of the standard input was certainly appended to log; it is not known of the next 8 bytes"},
+		"lost": {d: &doubtful{loses: true, executes: true}, code: 5, file: "one\ntwo\n",
 			errs: "nothing of the standard input was certainly appended to log; it is not known of the next 8 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,9 @@ type Reloaded struct {
 // ErrNoControl means that no server takes requests by a data directory.
 var ErrNoControl = errors.New("no server takes requests by its data directory")
 
+// controlPause is for how long no request is taken after one could not be.
+const controlPause = 100 * time.Millisecond
+
 // takeRequests takes requests by the data directory, if this process holds its lock. What goes wrong is logged: a server does its
 // work without.
 func (p *process) takeRequests(opt *Options) {
@@ -54,8 +57,12 @@ func (p *process) takeRequests(opt *Options) {
 	go func() {
 		for {
 			c, err := l.Accept()
-			if err != nil {
+			if errors.Is(err, net.ErrClosed) {
 				return
+			}
+			if err != nil { // such as no descriptor
+				<-time.After(controlPause)
+				continue
 			}
 			answer(c, opt.Reload) // one after the other
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -22,6 +23,12 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/frontend/text"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ws"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+const (
+	// probeWait is how long a request to the port for metrics may take, and mostProbes how many connections that has.
+	probeWait  = 30 * time.Second
+	mostProbes = 64
 )
 
 // Front is a front end that serves one listener.
@@ -68,6 +75,7 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	})
 	f.probes = h.Server()
 	f.probes.Handler = h.Probes()
+	f.probes.ReadTimeout, f.probes.WriteTimeout = probeWait, probeWait
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Pages: opt.Live.pages})
 	sockets := h.Authenticated(f.sockets)
 	f.http = h.Server()
@@ -101,7 +109,9 @@ func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func()
 	}
 	clients := newRoom(opt.Log, opt.Live.perAddress, f.tallies)
 	if p.metrics != nil {
-		all["metrics"] = func() error { return f.probes.Serve(onlyRoom{clients.listener(p.metrics)}) }
+		probes := newRoom(opt.Log, opt.Live.perAddress, f.tallies) // of its own: strangers there take none from clients
+		probes.free.Store(mostProbes)
+		all["metrics"] = func() error { return f.probes.Serve(onlyRoom{probes.listener(p.metrics)}) }
 	}
 	if p.socket != nil {
 		all["socket"] = func() error {

@@ -86,11 +86,6 @@ func (d *Door) Authenticate(credential string, from net.Addr) (*access.Caller, e
 	return d.h.s.Authenticate(credential, from)
 }
 
-// EnterSession counts a connection, which key tells from others, as a session of the caller of ctx, see service.Permission.EnterSession.
-func (d *Door) EnterSession(ctx context.Context, key any) (leave func(), err error) {
-	return d.h.s.EnterSession(ctx, key)
-}
-
 // OnRevoked calls ended when the credential of the caller of ctx is revoked, see service.Service.OnRevoked.
 func (d *Door) OnRevoked(ctx context.Context, ended func(*wire.Error)) (leave func()) {
 	return d.h.s.OnRevoked(ctx, ended)

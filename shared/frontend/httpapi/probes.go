@@ -26,7 +26,10 @@ func (h *Handler) Probes() http.Handler {
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	if h.opt.Metrics != nil {
-		mux.Handle("GET /metrics", h.opt.Metrics)
+		mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait))
+			h.opt.Metrics.ServeHTTP(w, r)
+		})
 	}
 	return mux
 }
@@ -86,5 +89,6 @@ func (h *Handler) metrics(w http.ResponseWriter, r *http.Request) {
 		h.notFound(w, r)
 		return
 	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait)) // a scraper that does not read holds a place
 	h.opt.Metrics.ServeHTTP(w, r)
 }

@@ -3,7 +3,6 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -97,13 +96,10 @@ func (u *Usage) take(identity string, l *access.Limits, sizes []int, now time.Ti
 	x := u.of(identity, now)
 	n = len(sizes)
 	var missing, missingBytes float64 // what there is of each, to be set off
+	var requests *rate.Limiter
 	if l.Requests > 0 {
-		r := limiter(&x.requests, now, l.Requests, l.Requests)
-		if !r.AllowN(now, n) {
-			n = max(0, int(r.TokensAt(now)))
-			r.AllowN(now, n)
-		}
-		missing = r.TokensAt(now)
+		requests = limiter(&x.requests, now, l.Requests, l.Requests)
+		n = min(n, max(0, int(requests.TokensAt(now))))
 	}
 	if l.AppendBytes > 0 {
 		r := limiter(&x.bytes, now, l.AppendBytes, max(l.AppendBytes, cluster.MaxAppend))
@@ -117,6 +113,10 @@ func (u *Usage) take(identity string, l *access.Limits, sizes []int, now time.Ti
 		}
 		r.AllowN(now, sum)
 		missingBytes = r.TokensAt(now)
+	}
+	if requests != nil { // those that the bytes refuse cost nothing
+		requests.AllowN(now, n)
+		missing = requests.TokensAt(now)
 	}
 	return n, func(i int) time.Duration {
 		after, bytes := 0.0, 0
@@ -271,11 +271,6 @@ func (p *Permission) EnterSession(key any) (leave func(), err error) {
 		return nil, p.full("sessions", most)
 	}
 	return func() { u.leaveSession(identity, key) }, nil
-}
-
-// EnterSession is Permission.EnterSession for the caller of a request.
-func (s *Service) EnterSession(ctx context.Context, key any) (leave func(), err error) {
-	return s.permission(ctx).EnterSession(key)
 }
 
 // enterWatch is EnterSession for a watch.

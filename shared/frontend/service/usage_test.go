@@ -56,6 +56,9 @@ func TestRateOfBytes(t *testing.T) {
 		both := &access.Limits{AppendBytes: cluster.MaxAppend / 4, Requests: 2}
 		time.Sleep(time.Hour)
 		taken(t, u, "a", both, []int{1, 1, 1}, 2, 500*time.Millisecond)
+		time.Sleep(time.Hour) // what the bytes refuse is no request
+		taken(t, u, "a", both, []int{cluster.MaxAppend, 1}, 1, minWait)
+		taken(t, u, "a", both, []int{0}, 1, 0)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -164,13 +163,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.serving.Done()
 	h := &hijacked{ResponseWriter: w}
-	end, err := s.door.EnterSession(r.Context(), h)
-	if e, ok := errors.AsType[*wire.Error](err); ok {
-		s.admit(nil)
-		refuse(w, wire.HTTPCode(e.Status), e.Status, e.Message)
-		return
-	}
-	defer end()
 	c, err := websocket.Accept(h, r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: []string{Protocol}}) // pages did it
 	if err != nil {
 		s.admit(nil)

@@ -64,6 +64,8 @@ type Manifest struct {
 	ClientTLS bool `json:"client_tls_required"`
 	Logins    bool `json:"logins"`
 	Private   bool `json:"private"`
+	// Mode is the mode of the volume's directory, which says who may look into it.
+	Mode uint32 `json:"mode"`
 	// Unconfirmed is volume.Committed.Unconfirmed.
 	Unconfirmed string `json:"unconfirmed,omitempty"`
 	Files       []File `json:"files"`

@@ -170,8 +170,7 @@ func (m *Manifest) putBack(ctx context.Context, from, to vfs.FS) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		public := m.Secrets && (f.Path == layout.AuthorityName || f.Path == layout.SigningPublicName)
-		if f.SHA256 == "" || !public && !slices.ContainsFunc([]string{layout.FilesDir, layout.AccessDir, layout.SecretsDir}, func(d string) bool { return within(f.Path, d) }) {
+		if f.SHA256 == "" || !slices.ContainsFunc([]string{layout.FilesDir, layout.AccessDir, layout.SecretsDir}, func(d string) bool { return within(f.Path, d) }) {
 			continue
 		}
 		if err := m.putBackFile(from, to, f); err != nil {
