@@ -16,20 +16,6 @@ var cliMutants = []Mutant{
 		Dies: "lost",
 	},
 	{
-		Name: "flock-of-a-path", Also: "",
-		Rule: "a file has one lock, by whichever path (cli, lockOfPath)",
-		Edits: []Edit{
-			{"cmd/holdfast/cli/flock.go", `	if there, err := filepath.EvalSymlinks(path); err == nil {
-		path = there
-	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		path = filepath.Join(dir, filepath.Base(path))
-	}
-`, ``},
-		},
-		By:   unit(cliPkg, "^TestLockOfPath$"),
-		Dies: "run/lock/x.lock",
-	},
-	{
 		Name: "stream-repeats-a-doubt", Also: "",
 		Rule: "lines whose append may have been executed are not appended again (cli, passing)",
 		Edits: []Edit{

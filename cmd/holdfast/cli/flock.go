@@ -26,11 +26,13 @@ the exit code is 1 if the lock was not acquired. -o, -F and --verbose are accept
 change nothing. The options of holdfast run with long names are accepted, too.
 
 LOCK is the name of a lock, as everywhere else. A name that begins with /, ./ or ../ is that
-of a file: the lock is named like its absolute path, with symbolic links resolved and without
-the first slash, so that /srv/report.lock is the lock srv/report.lock, on every host. The file
-is not created, opened or locked: programs that use flock(1) itself do not see this lock.
+of a file: the lock is named like its absolute path without the first slash, so that
+/var/lock/report.lock is the lock var/lock/report.lock, on every host. The file is not
+created, opened or locked: programs that use flock(1) itself do not see this lock.
 
 What differs from flock(1):
+  - The path counts as it is typed, so that it means one lock on all hosts. Symbolic links are
+    not followed: two paths of one file, such as /var/lock/x and /run/lock/x, are two locks.
   - Processes that the command leaves running are ended with it. flock(1) leaves them, and
     they keep the lock.
   - If the lock is lost, the command is ended: see holdfast run, exit code 3.
@@ -128,7 +130,7 @@ func isDescriptor(text string) bool {
 }
 
 // lockOfPath returns the name of the lock for an argument of flock: the name as it is, or that of a
-// file's absolute path, with its symbolic links resolved.
+// file's absolute path.
 func lockOfPath(text string) (string, error) {
 	if !strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "./") && !strings.HasPrefix(text, "../") {
 		return text, nil
@@ -136,12 +138,6 @@ func lockOfPath(text string) (string, error) {
 	path, err := filepath.Abs(text)
 	if err != nil {
 		return "", err
-	}
-	// flock(1) locks a file, which may have several paths.
-	if there, err := filepath.EvalSymlinks(path); err == nil {
-		path = there
-	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		path = filepath.Join(dir, filepath.Base(path))
 	}
 	name := strings.TrimPrefix(path, "/")
 	if err := cluster.LockName(name).Validate(); err != nil {

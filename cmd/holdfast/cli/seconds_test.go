@@ -3,9 +3,6 @@
 package cli
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -27,23 +24,9 @@ func TestDurationsTakePlainSeconds(t *testing.T) {
 }
 
 func TestLockOfPath(t *testing.T) {
-	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{"run/lock", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(top, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink("run", filepath.Join(top, "var")); err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(filepath.Join(top, "tmp"))
-	top = strings.TrimPrefix(top, "/")
+	t.Chdir("/tmp")
 	for text, want := range map[string]string{
-		"nightly/backup": "nightly/backup", "/" + top + "/run/lock/x.lock": top + "/run/lock/x.lock", "/" + top + "/var/lock/x.lock": top + "/run/lock/x.lock",
-		"/" + top + "//tmp/../x": top + "/x", "./x.lock": top + "/tmp/x.lock", "../srv/x": top + "/srv/x",
+		"nightly/backup": "nightly/backup", "/var/lock/x.lock": "var/lock/x.lock", "/var//lock/../x": "var/x", "./x.lock": "tmp/x.lock", "../srv/x": "srv/x",
 	} {
 		if got, err := lockOfPath(text); err != nil || got != want {
 			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
