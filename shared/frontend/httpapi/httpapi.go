@@ -344,13 +344,15 @@ func (h *Handler) answer(ctx context.Context, o *operation, mayForward bool) rep
 }
 
 // run executes an operation here or, if it may, where the primary is. An operation
-// that was under way when this server's term ended goes on at the next primary.
+// that was under way when this server's term ended goes on at the next primary, and one that comes while this server
+// becomes primary waits for that.
 func (h *Handler) run(ctx context.Context, o *operation, mayForward bool) (reply, error) {
 	x, err := o.local(ctx)
 	if err != nil || !mayForward || !o.forwarded {
 		return x, err
 	}
-	if v := retry.OfStatus(x.status, x.committed); v == retry.NotPrimary || v == retry.Unknown && o.repeatable {
+	switch v := retry.OfStatus(x.status, x.committed); {
+	case v == retry.NotPrimary, v == retry.NotYet, v == retry.Unknown && o.repeatable:
 		return h.forward(ctx, o, x)
 	}
 	return x, nil
