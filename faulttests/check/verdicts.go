@@ -35,9 +35,9 @@ func CheckFsck(f fsck.Report, err error, r *Report) {
 }
 
 // AnyonesPath reports whether any server may write a path on the volume at any time: servers'
-// own names, the history, and the views for people.
+// own names, the history, the audit, of which each process has files of its own, and the views for people.
 func AnyonesPath(path string) bool {
-	return strings.HasPrefix(path, "servers/") || strings.HasPrefix(path, "history/") || !strings.Contains(path, "/") && path != "CLUSTER"
+	return strings.HasPrefix(path, "servers/") || strings.HasPrefix(path, "history/") || strings.HasPrefix(path, "audit/") || !strings.Contains(path, "/") && path != "CLUSTER"
 }
 
 // TermsPath reports whether a path on the volume belongs to the term of an epoch, which may
