@@ -202,18 +202,19 @@ func TestFencingPeriodBeginsBehindTheLastFence(t *testing.T) {
 		serve(t, d, 1, primary.Options{}).kill()
 		timing := cluster.DefaultTiming()
 		timing.Staleness, timing.FencingPeriod = time.Second, 2*time.Second
-		x := claim(t, d, 2, primary.Options{Timing: timing})
 		var fenced, scanned time.Time
-		x.host.SetHook(func(k volumetest.Call) volumetest.Action {
+		h := d.Host(2, volumetest.ProfileLocal())
+		h.SetHook(func(k volumetest.Call) volumetest.Action {
 			switch {
 			case k.Op == volumetest.OpSync && k.Name == "epochs/0000000001/fence":
 				time.Sleep(5 * time.Second) // a slow disk
 				fenced = time.Now()
-			case k.Op == volumetest.OpReadDir && k.Name == "epochs/0000000001" && scanned.IsZero():
+			case k.Op == volumetest.OpReadDir && k.Name == "epochs/0000000001" && !fenced.IsZero() && scanned.IsZero():
 				scanned = time.Now()
 			}
 			return volumetest.Proceed()
 		})
+		x := claimOn(t, h, 2, small(), primary.Options{Timing: timing, MaxBatch: 8 << 10}) // it fences at once
 		x.serving()
 		if waited := scanned.Sub(fenced); fenced.IsZero() || waited < timing.FencingPeriod {
 			t.Errorf("the old log was read %v after its fence was durable, want %v", waited, timing.FencingPeriod)
