@@ -253,7 +253,7 @@ func (r *run) finish(ctx context.Context) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Private, m.Mode = root.Mode&0o077 == 0, uint32(root.Mode&0o777)
+	m.Mode = uint32(root.Mode & 0o777)
 	if err := syncDirs(r.to, "."); err != nil {
 		return nil, err
 	}

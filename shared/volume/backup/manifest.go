@@ -59,11 +59,9 @@ type Manifest struct {
 	Servers cluster.Members `json:"servers"`
 	// Secrets is true if the backup has the secrets of the volume.
 	Secrets bool `json:"secrets"`
-	// ClientTLS is true if the volume refuses plain text of clients on other hosts, Logins if users log in by its directory,
-	// Private if only its owner may look into it.
+	// ClientTLS is true if the volume refuses plain text of clients on other hosts, Logins if users log in by its directory.
 	ClientTLS bool `json:"client_tls_required"`
 	Logins    bool `json:"logins"`
-	Private   bool `json:"private"`
 	// Mode is the mode of the volume's directory, which says who may look into it.
 	Mode uint32 `json:"mode"`
 	// Unconfirmed is volume.Committed.Unconfirmed.
