@@ -362,7 +362,7 @@ var coreMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit("primary", "TestFencedPrimaryRemovesNoHistory"), Dies: `files of the history`,
+		By: unit("primary", "TestFencedPrimaryRemovesNoHistory"), Dies: `was removed`,
 	},
 	{
 		Name: "replica-two-pieces-at-once", Also: "",
