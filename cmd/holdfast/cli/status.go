@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,9 +30,7 @@ volume's space or a replica needs attention; 2 no server is primary. In JSON hea
 same, and reasons has why.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			err := a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
-					return s.Status(ctx, &pb.StatusRequest{})
-				})
+				r, err := readStatus(ctx, c)
 				if err != nil {
 					return err
 				}
@@ -50,6 +49,12 @@ same, and reasons has why.`,
 			return err
 		},
 	}
+}
+
+func readStatus(ctx context.Context, c *remote.Caller) (*pb.StatusResponse, error) {
+	return remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
+		return s.Status(ctx, &pb.StatusRequest{})
+	})
 }
 
 // askEachTime bounds how long one server may take to answer.
@@ -216,16 +221,27 @@ func (a *app) handoverCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "handover [--to ID]",
 		Short: "Move the primary role to another server, on purpose and quickly",
-		Args:  cobra.NoArgs,
+		Long: `Move the primary role to another server, on purpose and quickly.
+
+It returns when the other server serves and the former primary could take over again, so
+that status, or another handover, may follow at once.`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			q := &pb.HandoverRequest{To: to, Reason: "holdfast handover by " + whoami()}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				before, err := readStatus(ctx, c)
+				if err != nil {
+					return err
+				}
 				r, err := remote.Once(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Handover(ctx, q) })
 				if err != nil {
 					return err
 				}
-				if !awaitPrimary(ctx, c, r.GetPrimary().GetId()) {
-					fmt.Fprintf(a.Stderr, "holdfast: server %d does not serve yet: see holdfast status\n", r.GetPrimary().GetId())
+				from, to := before.GetPrimary().GetId(), r.GetPrimary().GetId()
+				if !awaitStatus(ctx, c, func(r *pb.StatusResponse) bool { return serves(r, to) }) {
+					fmt.Fprintf(a.Stderr, "holdfast: server %d does not serve yet: see holdfast status\n", to)
+				} else if from != to && !awaitStatus(ctx, c, func(r *pb.StatusResponse) bool { return couldTakeOver(r, from) }) {
+					fmt.Fprintf(a.Stderr, "holdfast: server %d could not take over again yet: see holdfast status\n", from)
 				}
 				return a.answer(r, func(w io.Writer) { fmt.Fprintln(w, cmp.Or(r.GetMessage(), "handed over")) })
 			})
@@ -235,20 +251,18 @@ func (a *app) handoverCommand() *cobra.Command {
 	return c
 }
 
-// serveWait is how long handover waits for the successor to serve.
+// serveWait is how long handover waits for the successor to serve, and then for the former primary to be able again.
 const serveWait = 5 * time.Second
 
-// awaitPrimary waits until a server reports itself as primary, and reports whether it did in time.
-func awaitPrimary(ctx context.Context, c *remote.Caller, id uint32) bool {
+// awaitStatus waits until the cluster's status is as wanted, and reports whether it was in time.
+func awaitStatus(ctx context.Context, c *remote.Caller, wanted func(*pb.StatusResponse) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, serveWait)
 	defer cancel()
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()
 	for {
-		r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
-			return s.Status(ctx, &pb.StatusRequest{})
-		})
-		if err == nil && r.GetPrimary().GetId() == id && primaryServes(r, id) {
+		r, err := readStatus(ctx, c)
+		if err == nil && wanted(r) {
 			return true
 		}
 		select {
@@ -259,11 +273,16 @@ func awaitPrimary(ctx context.Context, c *remote.Caller, id uint32) bool {
 	}
 }
 
-func primaryServes(r *pb.StatusResponse, id uint32) bool {
-	for _, s := range r.GetServers() {
-		if s.GetId() == id {
-			return s.GetRole() == pb.Role_ROLE_PRIMARY
-		}
-	}
-	return false
+// serves reports whether the status shows this server as the primary that serves.
+func serves(r *pb.StatusResponse, id uint32) bool {
+	return r.GetPrimary().GetId() == id && hasServer(r, id, func(s *pb.Server) bool { return s.GetRole() == pb.Role_ROLE_PRIMARY })
+}
+
+// couldTakeOver reports whether the status shows this server as one that could be the next primary.
+func couldTakeOver(r *pb.StatusResponse, id uint32) bool {
+	return hasServer(r, id, func(s *pb.Server) bool { return s.GetRole() == pb.Role_ROLE_REPLICA && s.GetAble() })
+}
+
+func hasServer(r *pb.StatusResponse, id uint32, is func(*pb.Server) bool) bool {
+	return slices.ContainsFunc(r.GetServers(), func(s *pb.Server) bool { return s.GetId() == id && is(s) })
 }
