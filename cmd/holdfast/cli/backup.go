@@ -28,9 +28,9 @@ func (a *app) backupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backup --volume DIR DEST",
 		Short: "Copy a volume, beside its servers, so that it can be restored",
-		Long: `Copy the state of a volume and its protected files to DEST, a new directory,
-or an empty one that others may not look into, best on another filesystem. Servers may run. Run it on a host that has the volume mounted,
-as the user that the servers run as.
+		Long: `Copy the state of a volume and its protected files to DEST, a new directory, or an
+empty one that others may not look into, best on another filesystem. Servers may run.
+Run it on a host that has the volume mounted, as the user that the servers run as.
 
 The backup has everything that was acknowledged before it began. It is complete
 only if it has a manifest.json, which is written last. It has the volume's secrets

@@ -240,7 +240,7 @@ that status, or another handover, may follow at once.`,
 				from, to := before.GetPrimary().GetId(), r.GetPrimary().GetId()
 				if !awaitStatus(ctx, c, func(r *pb.StatusResponse) bool { return serves(r, to) }) {
 					fmt.Fprintf(a.Stderr, "holdfast: server %d does not serve yet: see holdfast status\n", to)
-				} else if from != to && !awaitStatus(ctx, c, func(r *pb.StatusResponse) bool { return couldTakeOver(r, from) }) {
+				} else if from != 0 && from != to && !awaitStatus(ctx, c, func(r *pb.StatusResponse) bool { return couldTakeOver(r, from) }) {
 					fmt.Fprintf(a.Stderr, "holdfast: server %d could not take over again yet: see holdfast status\n", from)
 				}
 				return a.answer(r, func(w io.Writer) { fmt.Fprintln(w, cmp.Or(r.GetMessage(), "handed over")) })
