@@ -5,6 +5,15 @@ package mutants
 // cliMutants break rules of the command line.
 var cliMutants = []Mutant{
 	{
+		Name: "handover-of-the-unable", Also: "",
+		Rule: "handover waits until the former primary could take over again (cli, couldTakeOver)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/status.go", `s.GetRole() == pb.Role_ROLE_REPLICA && s.GetAble()`, `s.GetRole() == pb.Role_ROLE_REPLICA`},
+		},
+		By:   unit(cliPkg, "^TestHandoverWaitsFor$"),
+		Dies: "has no claim yet: ",
+	},
+	{
 		Name: "stream-believes-a-lost-append", Also: "",
 		Rule: "an append that is committed and not certainly in its file is a doubt (cli, settle)",
 		Edits: []Edit{
