@@ -177,6 +177,17 @@ func checkAcquire(lock LockName, o AcquireOptions) error {
 	if o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < o.TTL || o.MaxHold%time.Millisecond != 0 {
 		return wire.Invalid(fmt.Sprintf("max hold %v: use whole milliseconds from the TTL %v on, or 0 for no end", o.MaxHold, o.TTL))
 	}
+	if o.AfterToken != 0 && o.Wait != 0 {
+		return wire.Invalid(fmt.Sprintf("after token %d and a wait: use a Wait of 0, because whoever is waited for changes the last token", o.AfterToken))
+	}
+	if o.Once != "" {
+		if err := cluster.Slot(o.Once).Validate(); err != nil {
+			return wire.Invalid(err.Error())
+		}
+		if o.Shared {
+			return wire.Invalid(fmt.Sprintf("slot %s in shared mode: what is done once is done by one holder", o.Once))
+		}
+	}
 	return checkText(o.Metadata)
 }
 
@@ -211,6 +222,7 @@ func (c *Client) acquire(ctx context.Context, from *registration, lock LockName,
 				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater,
 				Lock: string(lock), TtlMs: o.TTL.Milliseconds(), WaitMs: &wait, Holder: c.holder, Metadata: o.Metadata,
 				MaxHoldMs: o.MaxHold.Milliseconds(), Heartbeat: o.Heartbeat, Mode: modeOf(o.Shared),
+				AfterToken: uint64(o.AfterToken), Remember: o.Remember, Once: o.Once,
 			})
 		})
 	defer finish()
@@ -221,6 +233,10 @@ func (c *Client) acquire(ctx context.Context, from *registration, lock LockName,
 	}
 	l := newLock(c, lock, Token(a.GetToken()), Epoch(a.GetEpoch()))
 	l.from, l.owner, l.heartbeat = from, ClientID(who), o.Heartbeat
+	l.once = o.Once != ""
+	if why := wire.Unmarked(a, o.AfterToken != 0 || o.Remember || l.once); why != nil {
+		return nil, c.drop(ctx, l, (&call{op: "acquire", lock: lock}).fail(why))
+	}
 	l.grant(o.TTL, sent, min(o.TTL, wire.Millis(a.GetTtlMs())), 0)
 	if err := c.takeOver(ctx, l, a.GetRepeat() || o.MaxHold > 0 || c.opt.Clock.Now()-sent > o.TTL/4); err != nil {
 		return nil, c.drop(ctx, l, err)

@@ -248,7 +248,7 @@ func (c *Client) handover(ctx context.Context, to ServerID) (*pb.Answer, error) 
 			}
 			c.follow(p, &v, false)
 		}
-		if !rest(ctx, pause.Next(v.RetryAfter, false)) {
+		if !retry.Rest(ctx, pause.Next(v.RetryAfter, false)) {
 			return nil, errors.Join(v.Err, context.Cause(ctx))
 		}
 	}

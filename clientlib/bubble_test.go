@@ -99,6 +99,44 @@ func TestLostAnswerIsAskedForAgainUnderTheSameID(t *testing.T) {
 	})
 }
 
+// A Done whose answer was lost may be the reason why the next one is refused: that is no loss after which nothing was marked.
+func TestDoneAgainIsNoLoss(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{Once: "1"})
+		w.servers[0].set(func() { w.servers[0].mu.drop = func(op string) bool { return op == "release" } })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		first := l.Done(ctx)
+		if !errors.Is(first, ErrUnknown) {
+			t.Fatalf("without an answer: %v", first)
+		}
+		w.servers[0].set(func() { w.servers[0].mu.drop = nil })
+		if err := l.Done(t.Context()); !errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) {
+			t.Errorf("again: %v", err)
+		}
+		if err := l.Release(t.Context()); !errors.Is(err, ErrLost) {
+			t.Errorf("a release then: %v", err)
+		}
+	})
+}
+
+// A server that does not know what a lock remembers grants it on no condition: that is no grant for who set one.
+func TestGrantWithoutItsConditionIsGivenBack(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.mu.unmarked = true
+		for _, o := range []AcquireOptions{{Once: "1"}, {AfterToken: 7}, {Remember: true}, {Once: "1", Wait: Forever}} {
+			if l, err := w.c.Acquire(t.Context(), "a", o); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "older version") {
+				t.Errorf("%+v: %v, %v", o, l, err)
+			}
+			synctest.Wait()
+			if client, token := w.holder("a"); token != 0 {
+				t.Fatalf("%+v: client %s holds it under token %d", o, client, token)
+			}
+		}
+		w.acquire("a", AcquireOptions{})
+	})
+}
+
 func TestFailoverKeepsTheRequest(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{})
@@ -228,6 +266,42 @@ func TestPausedPrimaryDoesNotHoldACall(t *testing.T) {
 		synctest.Wait()
 		if n := len(w.attempts("append")); n != 1 {
 			t.Errorf("%d appends reached a table", n)
+		}
+	})
+}
+
+// A question without a deadline does not wait for a paused primary either: it goes to the next one, and where there is none its
+// budget ends it.
+func TestPausedPrimaryDoesNotHoldAQuestion(t *testing.T) {
+	inBubble(t, Options{Budget: 5 * time.Second}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		resume := w.servers[0].pause()
+		defer resume()
+		go func() {
+			time.Sleep(450 * time.Millisecond)
+			w.setPrimary(w.servers[1])
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of a test that fails
+		defer cancel()
+		began := time.Now()
+		if _, err := w.c.Get(ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > 700*time.Millisecond {
+			t.Errorf("the answer took %v", d)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		again := w.servers[1].pause()
+		defer again()
+		began = time.Now()
+		_, err := w.c.Get(ctx, "a")
+		if _, ok := errors.AsType[*CallError](err); !ok || !strings.Contains(err.Error(), "no primary answered within 5s") {
+			t.Errorf("got %v", err)
+		}
+		if d := time.Since(began); d < 5*time.Second || d > 6500*time.Millisecond {
+			t.Errorf("gave up after %v", d)
 		}
 	})
 }

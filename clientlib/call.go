@@ -47,6 +47,8 @@ type call struct {
 	tries   int
 	// failed is called with the error of each attempt but the last; nil = do nothing.
 	failed func(error)
+	// trace follows the call; nil = nothing does.
+	trace *CallTrace
 }
 
 // fail makes the error of the call, which ends with err.
@@ -86,7 +88,24 @@ func judge(r retry.Response, err error) verdict {
 
 // do sends the same request until it is answered, the context ends or the budget
 // is used up. The error is a *CallError; a refusal is an answer.
-func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (none R, err error) {
+func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	if c.opt.Hooks.Call == nil || k.op == keepAliveOp {
+		return untilAnswered(ctx, c, k, send)
+	}
+	if k.trace = c.opt.Hooks.Call(ctx, k.op, k.lock); k.trace == nil {
+		return untilAnswered(ctx, c, k, send)
+	}
+	r, err := untilAnswered(ctx, c, k, send)
+	ended := err
+	if err == nil {
+		ended = wire.FailureOf(r)
+	}
+	k.trace.Ended(ended)
+	return r, err
+}
+
+// untilAnswered is do without the hook for calls.
+func untilAnswered[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (none R, err error) {
 	r, first, tried := quick(ctx, c, k, send)
 	if tried != nil && first.Verdict.Final() {
 		return final(k, r, first.Err)
@@ -122,7 +141,7 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 			return none, k.fail(said.beside(ended(ctx)))
 		}
 		if v.Verdict == retry.TooFast { // the primary has answered: the search for one begins anew after this
-			rest(ctx, pause.Next(v.RetryAfter, false))
+			retry.Rest(ctx, pause.Next(v.RetryAfter, false))
 			left, pause, last = budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, c.reportRetry(k.op, v.Err)
 			continue
 		}
@@ -131,7 +150,7 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 			left, pause, spent = budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, alone
 		}
 		if !answered && !left.spend(spent) {
-			return none, k.fail(said.beside(fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.Err)))
+			return none, k.fail(said.beside(fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), retry.Plain(v.Err))))
 		}
 		last = c.reportRetry(k.op, v.Err)
 		if answered || v.moved && !jumped {
@@ -147,7 +166,7 @@ func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(con
 		jumped = false
 		d := pause.Next(v.RetryAfter, takeover)
 		left.spend(d)
-		if !rest(ctx, d) {
+		if !retry.Rest(ctx, d) {
 			return none, k.fail(said.beside(ended(ctx)))
 		}
 	}
@@ -225,18 +244,6 @@ func (r *lastError) beside(err error) error {
 	return fmt.Errorf("%w (a server said: %s)", err, r.text)
 }
 
-// rest pauses for d, and reports whether the context is still alive.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // attempt sends the request once, over the session with the server if there is one. It reports as
 // waited that it ended after a long wait at a server that answers questions: that uses up no
 // budget.
@@ -270,15 +277,18 @@ func attempt[R retry.Response](
 		return r, v, false
 	}
 	if s != nil {
-		watch.Stop()
+		watches := watch.Stop()
 		if r, v, ok := roundTrip(ctx, c, k, s, send); ok {
 			return r, v, false
+		}
+		if watches {
+			watch.Reset(first)
 		}
 	}
 	before := k.unknown
 	k.unknown = true // until an answer says otherwise
 	k.tries++
-	r, err = send(mctx, to.stub)
+	r, err = try(mctx, k, to, to.stub, send)
 	v = judge(r, to.checkCluster(r, err))
 	if v.Verdict != retry.Unknown {
 		to.heard.Store(int64(c.opt.Clock.Now()))
@@ -306,13 +316,14 @@ func attempt[R retry.Response](
 }
 
 // roundTrip is an attempt over a session, which itself asks for a newer primary while there is no
-// answer. It returns false if it was no attempt: the server has no sessions.
+// answer. It returns false if it was no attempt: the session is full, or does not
+// carry this.
 func roundTrip[R retry.Response](
 	ctx context.Context, c *Client, k *call, s *session, send func(context.Context, pb.LockServiceClient) (R, error),
 ) (r R, v verdict, ok bool) {
 	before := k.unknown
 	k.unknown = true // until an answer says otherwise
-	r, err := send(ctx, s)
+	r, err := try(ctx, k, s.to, s, send)
 	if errors.Is(err, errNoSession) {
 		k.unknown = before
 		return r, v, false
@@ -352,6 +363,7 @@ func (c *Client) settled(k *call, from *server, r any, before bool) {
 		epoch = Epoch(e.GetEpoch())
 	}
 	c.servers.believe(from, epoch)
+	c.servers.refresh(from)
 	a, ok := r.(*pb.Answer)
 	// A receipt speaks for all attempts; so does a refusal for ever. Any other
 	// refusal speaks for this attempt only.
@@ -395,7 +407,7 @@ func (c *Client) watch(ctx context.Context, waits bool, to *server, move context
 				return
 			}
 		}
-		if !rest(ctx, every) {
+		if !retry.Rest(ctx, every) {
 			return
 		}
 	}

@@ -319,7 +319,7 @@ func (c *Client) letGo(ctx context.Context, who *identity, lock LockName, token 
 	if err == nil {
 		defer who.seq.done(id)
 		k, a := &call{op: "release", lock: lock, who: who, id: id}, (*pb.Answer)(nil)
-		if a, err = c.send(ctx, k, releaseOf(lock, token)); err == nil {
+		if a, err = c.send(ctx, k, releaseOf(lock, token, false)); err == nil {
 			err = wire.AnswerError(a)
 		}
 	}
@@ -328,10 +328,10 @@ func (c *Client) letGo(ctx context.Context, who *identity, lock LockName, token 
 	}
 }
 
-func releaseOf(lock LockName, token Token) sender {
+func releaseOf(lock LockName, token Token, done bool) sender {
 	return func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.Release(ctx, &pb.ReleaseRequest{
-			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(lock), Token: uint64(token),
+			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(lock), Token: uint64(token), Done: done,
 		})
 	}
 }

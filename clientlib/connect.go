@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -205,7 +206,7 @@ func (c *Client) open(to *server, o *opening) {
 		c.opened(to, o)
 		return
 	}
-	s := &session{LockServiceClient: to.stub, c: c, to: to, holder: c.holder, conn: conn, turns: make(chan struct{}, maxTurns)}
+	s := &session{LockServiceClient: pb.NewLockServiceClient(noCalls{}), c: c, to: to, holder: c.holder, conn: conn, turns: make(chan struct{}, maxTurns)}
 	s.ctx, s.cancel = context.WithCancel(c.linked)
 	s.send = s.sendAll
 	s.calls.Store(new([]*pendingCall))
@@ -371,6 +372,9 @@ func (r route) Invoke(ctx context.Context, method string, args, reply any, o ...
 	conn, err := r.to.grpc()
 	if err != nil {
 		return err
+	}
+	if inner, traceparent := untraced(ctx); traceparent != "" {
+		ctx = metadata.AppendToOutgoingContext(inner, wire.TraceparentKey, traceparent)
 	}
 	return conn.Invoke(ctx, method, args, reply, o...)
 }

@@ -93,5 +93,21 @@
 // moment later: good to show or to act upon, but no proof of who holds a lock now. A
 // Mirror of package watch keeps the locks themselves.
 //
+// # What is where
+//
+// Most programs need few of the types: Options and Client; With, TryAcquire and Acquire with AcquireOptions; Lock; and the
+// errors ErrNotAcquired and *LostError. The others by what they are for:
+//
+//   - To hold a lock: Holder is what this process says of itself. Lock.State returns a State, which has a Phase and, where an
+//     operator wants the lock, Asked.
+//   - To append and read: Receipt, FileInfo, FilePiece and Follower.
+//   - To look at locks of others: Get and List return a LockInfo, which has a HolderInfo, a SharerInfo or a WaiterInfo for each
+//     client, and Ask. History returns PastGrants. Verify tells what is left of a token.
+//   - To see what happens: Watch yields Events, of which the first is a Reset.
+//   - To operate: Status returns a StatusInfo, which has a ServerInfo with a VolumeInfo for each server, and a TableInfo.
+//     Break takes a lock from its holder. Outcome and Cancel return the OutcomeInfo of a request.
+//   - For metrics and traces: Hooks and CallTrace.
+//   - Names and numbers, such as LockName, Token and LSN, are types of their own, so that none is taken for another.
+//
 // A Client is safe for use by several goroutines, and so is a Lock.
 package clientlib

@@ -39,14 +39,7 @@ func (e *HeldError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lock %q is held", e.Lock)
 	if h := e.Holder; h != nil {
-		fmt.Fprintf(&b, " by client %s", h.Client)
-		if h.Identity != "" {
-			fmt.Fprintf(&b, " of %s", h.Identity)
-		}
-		if h.Host != "" {
-			fmt.Fprintf(&b, " on %s, process %d (%s)", h.Host, h.PID, h.Command)
-		}
-		fmt.Fprintf(&b, " under token %d", h.Token)
+		fmt.Fprintf(&b, " by %s, under token %d", h.Person(), h.Token)
 	}
 	if e.QueueLength > 0 {
 		fmt.Fprintf(&b, ", %d waiting", e.QueueLength)
@@ -137,6 +130,8 @@ func advice(err error, client ClientID) string {
 				"that host's clock was ahead of this one's: set the clock, or Options.FirstRequest"
 		}
 		return "open a new client"
+	case cluster.StatusLockChanged:
+		return "read anew what the lock protects: acquire it without AfterToken"
 	case cluster.StatusTooLarge:
 		return fmt.Sprintf("append at most %d bytes at a time", MaxAppend)
 	case cluster.StatusStorageUnavailable:

@@ -19,12 +19,14 @@ const (
 	EventRelease     EventKind = "release"
 	EventExpire      EventKind = "expire"
 	EventWaitTimeout EventKind = "wait_timeout"
-	EventCancel      EventKind = "cancel"
-	EventAppend      EventKind = "append"
-	EventBind        EventKind = "bind"
-	EventUnbind      EventKind = "unbind"
-	EventQuarantine  EventKind = "quarantine"
-	EventRotate      EventKind = "rotate"
+	// EventSkip: the slot for which a request waited was done by another holder.
+	EventSkip       EventKind = "skip"
+	EventCancel     EventKind = "cancel"
+	EventAppend     EventKind = "append"
+	EventBind       EventKind = "bind"
+	EventUnbind     EventKind = "unbind"
+	EventQuarantine EventKind = "quarantine"
+	EventRotate     EventKind = "rotate"
 	// EventSeal: this generation of the file has ended.
 	EventSeal EventKind = "seal"
 	// EventForceClear: all holders and waiters of all locks are gone.
@@ -43,6 +45,12 @@ const (
 	EventDowngrade EventKind = "downgrade"
 	// EventExtend: the lease lasts for TTL after each renewal from now on.
 	EventExtend EventKind = "extend"
+	// EventLevel: the feature level of the cluster was raised, by holdfast upgrade.
+	EventLevel EventKind = "level"
+	// EventMembers: the list of the cluster's servers was changed.
+	EventMembers EventKind = "members"
+	// EventForgetMark: what a lock remembered is forgotten.
+	EventForgetMark EventKind = "forget_mark"
 
 	// EventReset is no record of the log: it has a piece of the present state, see Reset.
 	EventReset EventKind = "reset"
@@ -127,7 +135,7 @@ func eventOf(e *pb.Event) Event {
 		Lock: LockName(e.GetLock()), Token: Token(e.GetToken()),
 		Client: ClientID(e.GetClientId()), Request: RequestID(e.GetRequestId()),
 		TTL: wire.Millis(e.GetTtlMs()), Wait: wait, Shared: e.GetMode() == pb.Mode_MODE_SHARED,
-		Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()}, Identity: h.GetIdentity(),
+		Holder: holderOf(h), Identity: h.GetIdentity(),
 		File: FileName(e.GetFile()), Generation: Generation(e.GetGeneration()),
 		Offset: e.GetOffset(), Length: e.GetLength(), CRC32C: e.GetCrc32C(),
 		Actor: e.GetActor(), Reason: e.GetReason(), Metadata: e.GetMetadata(), Server: ServerID(e.GetServerId()),

@@ -25,6 +25,7 @@ import (
 type fakeCluster struct {
 	mu struct {
 		sync.Mutex
+		members  []string // where the servers are by now
 		lsn      uint64
 		epoch    uint64
 		primary  *fakeServer
@@ -42,6 +43,8 @@ type fakeCluster struct {
 		// old says that a repeated Acquire is told the whole TTL.
 		old       bool
 		unwritten bool // appends are committed and not in their files
+		// unmarked says that what a lock remembers is not known, and ignored.
+		unmarked bool
 	}
 }
 
@@ -71,10 +74,12 @@ type fakeLock struct {
 type fakeTerms struct {
 	ttl, maxHold int64
 	heartbeat    bool
+	marked       bool
 }
 
-func termsOf(r *pb.AcquireRequest) fakeTerms {
-	return fakeTerms{ttl: r.TtlMs, maxHold: r.MaxHoldMs, heartbeat: r.Heartbeat}
+func (f *fakeCluster) termsOf(r *pb.AcquireRequest) fakeTerms {
+	marked := !f.mu.unmarked && (r.AfterToken != 0 || r.Remember || r.Once != "")
+	return fakeTerms{ttl: r.TtlMs, maxHold: r.MaxHoldMs, heartbeat: r.Heartbeat, marked: marked}
 }
 
 // hear renews the lease, as any word of its client does unless it wants heartbeats.
@@ -182,7 +187,7 @@ func (f *fakeCluster) grantOn(key fakeKey, lock string, terms fakeTerms) *pb.Ans
 	f.mu.lsn++
 	l := f.lock(lock)
 	l.client, l.token, l.request, l.terms, l.granted, l.renewed = key.client, f.mu.lsn, key.id, terms, time.Now(), time.Now()
-	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: terms.ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn}
+	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: terms.ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn, Marked: terms.marked}
 	f.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_GRANT, Lock: lock, Token: f.mu.lsn})
 	f.keep(key, a)
 	return a
@@ -433,7 +438,7 @@ func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Ans
 	switch {
 	case w != nil:
 	case l.token == 0:
-		a := s.f.grantOn(key, r.Lock, termsOf(r))
+		a := s.f.grantOn(key, r.Lock, s.f.termsOf(r))
 		s.f.mu.Unlock()
 		return s.leave("acquire", a)
 	case r.GetWaitMs() == 0:
@@ -442,7 +447,7 @@ func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Ans
 		s.f.mu.Unlock()
 		return s.leave("acquire", a)
 	default:
-		w = &fakeWait{key: key, lock: r.Lock, terms: termsOf(r), wait: r.GetWaitMs(), granted: make(chan struct{})}
+		w = &fakeWait{key: key, lock: r.Lock, terms: s.f.termsOf(r), wait: r.GetWaitMs(), granted: make(chan struct{})}
 		s.f.mu.waits[key] = w
 		l.queue = append(l.queue, w)
 	}
@@ -621,7 +626,7 @@ func (s *fakeServer) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Statu
 	defer s.f.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.mu.role, Epoch: s.f.mu.epoch}
+	r := &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.mu.role, Epoch: s.f.mu.epoch, MemberClients: s.f.mu.members}
 	if p := s.f.mu.primary; p != nil {
 		r.Primary = &pb.Primary{Client: p.addr}
 		if p == s {

@@ -135,6 +135,13 @@ func (d direct) Watch(ctx context.Context, q *pb.WatchRequest, _ ...grpc.CallOpt
 	if err := d.s.enter(ctx, "status"); err != nil { // any server serves it
 		return nil, err
 	}
+	var refuse func(string) error
+	d.s.set(func() { refuse = d.s.mu.refuse })
+	if refuse != nil {
+		if err := refuse("watch"); err != nil {
+			return nil, err
+		}
+	}
 	return &fakeWatch{ctx: ctx, f: d.s.f, q: q, at: q.GetAfterLsn()}, nil
 }
 

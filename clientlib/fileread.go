@@ -272,6 +272,15 @@ func (f *Follower) failed(err error, began time.Time) error {
 		err = fmt.Errorf("%s ended the stream without a reason", f.to.addr)
 	}
 	v := judge((*pb.ReadFileResponse)(nil), err)
+	if v.Verdict == retry.TooFast { // the primary is asked again when it says
+		d := f.pause.Next(v.RetryAfter, false)
+		f.renewBudget()
+		if !retry.Rest(f.ctx, d) {
+			f.end(ended(f.ctx))
+			return f.err
+		}
+		return nil
+	}
 	if v.Verdict.Final() {
 		f.end(v.Err)
 		return f.err
@@ -287,7 +296,7 @@ func (f *Follower) failed(err error, began time.Time) error {
 		f.end(fmt.Errorf("no primary let us follow for %v at %v: check that the servers run: %w", f.c.opt.Budget, f.c.servers.addresses(), v.Err))
 		return f.err
 	}
-	if !rest(f.ctx, d) {
+	if !retry.Rest(f.ctx, d) {
 		f.end(ended(f.ctx))
 		return f.err
 	}

@@ -27,8 +27,29 @@ type sharedText struct {
 	text       string
 	primary    string // address
 	changed    chan struct{}
-	cut        bool // streams break off
-	hole       int  // so many bytes are left out behind the first piece of a stream
+	cut        bool          // streams break off
+	hole       int           // so many bytes are left out behind the first piece of a stream
+	tooFast    int           // so many more follows are refused as LIMITED
+	after      time.Duration // is when they say to come again; 0 = they say nothing
+}
+
+// limited takes one of the refusals that are left, nil if there is none.
+func (f *sharedText) limited() *pb.ReadFileResponse {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tooFast == 0 {
+		return nil
+	}
+	f.tooFast--
+	f.cut = f.cut && f.tooFast > 0 // so one that goes on is refused first
+	return &pb.ReadFileResponse{Status: pb.Status_STATUS_LIMITED, Message: "too much", RetryAfterMs: f.after.Milliseconds()}
+}
+
+// refusals returns how many are left.
+func (f *sharedText) refusals() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tooFast
 }
 
 func (f *sharedText) set(change func()) {
@@ -79,6 +100,9 @@ func (s *fileServer) ReadFile(_ context.Context, q *pb.ReadFileRequest) (*pb.Rea
 }
 
 func (s *fileServer) FollowFile(q *pb.FollowFileRequest, stream grpc.ServerStreamingServer[pb.ReadFileResponse]) error {
+	if r := s.file.limited(); r != nil {
+		return stream.Send(r)
+	}
 	generation, text, _, _, _ := s.file.get()
 	at := int64(len(text))
 	if q.Offset != nil {
@@ -251,6 +275,33 @@ func TestFollowGivesUp(t *testing.T) {
 	cancel()
 	if _, err := f.Read(make([]byte, 9)); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended by %v", err)
+	}
+}
+
+// TestFollowThatIsTooFastWaits when a server says so, for longer than its budget, at the beginning and when it goes on after a stream that
+// broke. A count that is full ends it.
+func TestFollowThatIsTooFastWaits(t *testing.T) {
+	file, _, c := fileWorld(t)
+	c.opt.Budget = 300 * time.Millisecond
+	limit := func(times int, after time.Duration) { file.set(func() { file.tooFast, file.after = times, after }) }
+	limit(10, 100*time.Millisecond)
+	f := c.Follow(t.Context(), "f", FollowOptions{})
+	defer f.Close()
+	began := time.Now()
+	reads(t, f, "one\n")
+	if took := time.Since(began); took < time.Second || file.refusals() != 0 {
+		t.Errorf("it waited %v, and %d refusals are left", took, file.refusals())
+	}
+	file.set(func() { file.tooFast, file.cut, file.text = 5, true, file.text+"two\n" })
+	reads(t, f, "two\n")
+	if file.refusals() != 0 {
+		t.Errorf("%d refusals are left", file.refusals())
+	}
+	limit(5, 0)
+	full := c.Follow(t.Context(), "f", FollowOptions{})
+	defer full.Close()
+	if _, err := full.Read(make([]byte, 9)); !errors.Is(err, ErrLimited) || file.refusals() != 4 {
+		t.Errorf("a count that is full: %v, and %d refusals are left", err, file.refusals())
 	}
 }
 

@@ -157,7 +157,7 @@ func pastGrantOf(g *pb.PastGrant) PastGrant {
 		Since: moment(g.GetSinceUnixMs()), Ended: moment(g.GetEndedUnixMs()),
 		LSN: LSN(g.GetLsn()), Epoch: Epoch(g.GetEpoch()), GrantEpoch: Epoch(g.GetGrantEpoch()),
 		Client: ClientID(g.GetClientId()), Request: RequestID(g.GetRequestId()),
-		Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()}, Identity: h.GetIdentity(),
+		Holder: holderOf(h), Identity: h.GetIdentity(),
 		TTL: wire.Millis(g.GetTtlMs()), Shared: g.GetMode() == pb.Mode_MODE_SHARED, Metadata: g.GetMetadata(),
 		Actor: g.GetActor(), Reason: g.GetReason(), Successor: Token(g.GetSuccessorToken()),
 	}

@@ -98,6 +98,42 @@ func TestHooks(t *testing.T) {
 	})
 }
 
+// A try is what goes to a server: what a session does not carry is no try there. A call that no one follows has none.
+func TestTries(t *testing.T) {
+	r, follows := &reports{}, false
+	follow := func(_ context.Context, op string, _ LockName) *CallTrace {
+		if !follows {
+			return nil
+		}
+		return &CallTrace{
+			Try:   func(string) (string, func(error)) { return "", func(err error) { r.add("%s tried %v", op, err) } },
+			Ended: func(err error) { r.add("%s ended %v", op, err) },
+		}
+	}
+	inBubble(t, Options{Hooks: Hooks{Call: follow}}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		r.all, follows = nil, true
+		for _, op := range []string{"get", "verify", "release"} {
+			var err error
+			switch op {
+			case "get":
+				_, err = w.c.Get(t.Context(), "a")
+			case "verify":
+				_, err = w.c.Verify(t.Context(), "a", l.Token())
+			case "release":
+				err = l.Release(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			r.want(t, op, op+" tried <nil>", op+" ended <nil>")
+		}
+		r.all, follows = nil, false
+		w.acquire("b", AcquireOptions{})
+		r.want(t, "acquire")
+	})
+}
+
 // The end of a lock is reported once, however many notice it, and Close is one of them.
 func TestLossIsReportedOnce(t *testing.T) {
 	r := &reports{}

@@ -70,6 +70,12 @@ type LockInfo struct {
 	// QueueLength is how many requests wait, FileCount how many files are bound to the lock.
 	QueueLength int
 	FileCount   int
+	// LastToken is the token under which the lock was granted last, if it remembers that (see AcquireOptions.Remember), else
+	// 0; List leaves it out.
+	LastToken Token
+	// Done is the highest slot of the lock that is done (see AcquireOptions.Once), "" for none, and DoneToken the token under which it was.
+	Done      string
+	DoneToken Token
 	// Waiters are the first in the queue, and Files the bound files; List leaves them out.
 	Waiters []WaiterInfo
 	Files   []FileInfo
@@ -168,7 +174,8 @@ type FileInfo struct {
 func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 	g := l.GetGrant()
 	info := LockInfo{
-		Name: LockName(l.GetName()), Holders: int(l.GetHolders()), QueueLength: int(l.GetQueueLength()), FileCount: int(l.GetFileCount()),
+		Name: LockName(l.GetName()), Holders: int(l.GetHolders()), QueueLength: int(l.GetQueueLength()), FileCount: int(l.GetFileCount()), LastToken: Token(l.GetLastToken()),
+		Done: l.GetDone(), DoneToken: Token(l.GetDoneToken()),
 		Epoch: Epoch(epoch), LSN: LSN(lsn), Age: wire.Millis(ageMs),
 	}
 	if g != nil {
@@ -194,7 +201,7 @@ func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 		info.Waiters = append(info.Waiters, WaiterInfo{
 			Client: ClientID(w.ClientId), Request: RequestID(w.RequestId), LSN: LSN(w.Lsn),
 			TTL: wire.Millis(w.TtlMs), Wait: wait,
-			Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
+			Holder: holderOf(h),
 			Since:  moment(w.SinceUnixMs), Metadata: w.Metadata, Shared: w.Mode == pb.Mode_MODE_SHARED,
 			Identity: h.GetIdentity(),
 		})

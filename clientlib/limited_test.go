@@ -53,7 +53,7 @@ func TestCallThatIsTooFastWaits(t *testing.T) {
 				t.Errorf("server %s was asked", x.server)
 			}
 		}
-		if n := searches(); n > 0 {
+		if n := searches(); n > int(52*time.Second/learnEvery) { // the primary is asked where the others are
 			t.Errorf("servers were asked for a primary %d times", n)
 		}
 		w.limits("acquire", -1, time.Second)
@@ -65,6 +65,38 @@ func TestCallThatIsTooFastWaits(t *testing.T) {
 			t.Errorf("%+v", err)
 		}
 		w.limits("", 0, 0)
+	})
+}
+
+// TestWatchThatIsTooFastWaits when a server says so, for longer than its budget; a count that is full ends it.
+func TestWatchThatIsTooFastWaits(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		began, left := time.Now(), 50
+		after := time.Second
+		for _, s := range w.servers {
+			s.set(func() {
+				s.mu.refuse = func(op string) error {
+					if op != "watch" || left == 0 {
+						return nil
+					}
+					left--
+					return (&wire.Error{Status: cluster.StatusLimited, Message: "too fast", RetryAfter: after}).GRPCStatus().Err()
+				}
+			})
+		}
+		for e, err := range w.c.Watch(t.Context(), WatchOptions{Lock: "l", Bookmark: time.Second}) {
+			if took := time.Since(began); err != nil || left != 0 || took < 50*time.Second || took > 52*time.Second {
+				t.Errorf("%+v, %v after %v, and %d refusals are left", e, err, took, left)
+			}
+			break
+		}
+		left, after = 5, 0
+		for _, err := range w.c.Watch(t.Context(), WatchOptions{Lock: "l", Bookmark: time.Second}) {
+			if !errors.Is(err, ErrLimited) || left != 4 {
+				t.Errorf("%v, and %d refusals are left", err, left)
+			}
+			break
+		}
 	})
 }
 

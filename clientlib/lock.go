@@ -32,6 +32,8 @@ type Lock struct {
 	owner ClientID
 	// heartbeat is set where keep-alives do not renew the lock.
 	heartbeat bool
+	// once is set where the lock was acquired for a slot.
+	once bool
 
 	ctx context.Context
 	end context.CancelCauseFunc
@@ -51,6 +53,8 @@ type Lock struct {
 		last      *Receipt
 		releasing chan struct{} // closed when the Release under way has ended
 		released  bool          // the service has confirmed it
+		marked    bool          // and that the slot is done
+		unsure    error         // of a Done that may have been executed
 	}
 }
 
@@ -300,13 +304,29 @@ func (l *Lock) changeFile(ctx context.Context, op string, file FileName, send se
 // Release gives the lock back. Its Context ends at once. When the context of the call ends first,
 // the release goes on in the background. Releasing again is not an error; releasing a lock that
 // was lost returns the *LostError unless the service still had the grant.
-func (l *Lock) Release(ctx context.Context) error {
+func (l *Lock) Release(ctx context.Context) error { return l.release(ctx, false) }
+
+// Done releases the lock, and marks the slot of AcquireOptions.Once as done, both or neither: from then on nobody gets the lock for that
+// slot, nor for an earlier one. It is like Release otherwise. After a *LostError, nothing was marked; after any other error, Done may be called again.
+// After a Release it returns ErrReleased, because nothing was marked. A lock that was acquired without Once, or attached, is refused, with
+// ErrInvalidArgument.
+func (l *Lock) Done(ctx context.Context) error {
+	if !l.once {
+		return l.invalid("done", wire.Invalid(fmt.Sprintf("lock %q was acquired without Once: release it", l.name)))
+	}
+	return l.release(ctx, true)
+}
+
+func (l *Lock) release(ctx context.Context, marks bool) error {
 	ctx, end, err := l.c.begin(ctx)
 	if err != nil {
 		return l.invalid("release", err)
 	}
 	defer end()
 	done, err := l.startRelease(ctx)
+	if done && err == nil && marks && !l.marked() {
+		return l.invalid("done", ErrReleased)
+	}
 	if done || err != nil {
 		return err
 	}
@@ -316,19 +336,38 @@ func (l *Lock) Release(ctx context.Context) error {
 	defer l.c.renewer.leave(l.token)()
 	l.c.renewer.remove(l)
 	l.c.renewer.released(l)
-	_, err = l.c.change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: finishRequest, token: l.token}, releaseOf(l.name, l.token))
-	l.mu.Lock()
-	l.mu.released = err == nil
-	close(l.mu.releasing)
-	l.mu.releasing = nil
-	l.mu.Unlock()
+	_, err = l.c.change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: finishRequest, token: l.token}, releaseOf(l.name, l.token, marks))
+	unsure := l.endRelease(marks, err)
 	if !refused(err) {
 		return err
+	}
+	if marks && unsure != nil {
+		return unsure // it may be the very reason of the refusal
 	}
 	if lost, ok := errors.AsType[*LostError](context.Cause(l.ctx)); ok {
 		return lost
 	}
 	return l.lost(LossRefused, err)
+}
+
+// endRelease notes how a release has ended. It returns the error of an earlier Done that may have been executed, nil if there is none.
+func (l *Lock) endRelease(marks bool, err error) (unsure error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.released, l.mu.marked = err == nil, err == nil && marks
+	close(l.mu.releasing)
+	l.mu.releasing = nil
+	unsure = l.mu.unsure
+	if _, answered := errors.AsType[*ServiceError](err); marks && err != nil && unsure == nil && (!answered || errors.Is(err, ErrUnknown)) {
+		l.mu.unsure = err
+	}
+	return unsure
+}
+
+func (l *Lock) marked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.marked
 }
 
 // startRelease waits for another Release that is under way. It returns done if nothing is left to

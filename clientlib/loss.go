@@ -111,7 +111,9 @@ type LostError struct {
 // Error says what happened and what to do now.
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("lock %q is lost (token %d, %s)", e.Lock, e.Token, e.Reason)
-	if e.Cause != nil {
+	if call, refused := e.Cause.(*CallError); refused && !call.Unknown { // its advice would be the one below
+		s += fmt.Sprintf(": %s: %v", call.Op, call.Err)
+	} else if e.Cause != nil {
 		s += ": " + e.Cause.Error()
 	}
 	return s + ": stop what it protects, then acquire it again"

@@ -109,6 +109,8 @@ const (
 	StatusFileSealed         = cluster.StatusFileSealed
 	StatusUnauthenticated    = cluster.StatusUnauthenticated
 	StatusLimited            = cluster.StatusLimited
+	StatusLockChanged        = cluster.StatusLockChanged
+	StatusAlreadyDone        = cluster.StatusAlreadyDone
 )
 
 // StatusOf returns the status of an error: StatusOK for nil, and false for an error that the
@@ -155,6 +157,11 @@ var (
 	// ErrLimited: a quota of the caller, or of a prefix, leaves no room: it holds, waits for, watches or has appended as much as it may. Nothing was
 	// done. A call that is only too fast waits by itself until its turn, or until its context ends.
 	ErrLimited = wire.ErrLimited
+	// ErrLockChanged: somebody was granted the lock after AcquireOptions.AfterToken, or it is not known any more that nobody
+	// was. What was true of what the lock protects need not be true any more.
+	ErrLockChanged = wire.ErrLockChanged
+	// ErrAlreadyDone: the slot of AcquireOptions.Once is done: nothing is left to do for it.
+	ErrAlreadyDone = wire.ErrAlreadyDone
 	// ErrStorageUnavailable: the volume or the file cannot take this now. Nothing was done.
 	ErrStorageUnavailable = wire.ErrStorageUnavailable
 	// ErrSecondaryMode: the server is not the primary.

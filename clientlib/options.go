@@ -4,12 +4,14 @@ package clientlib
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib/credential"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -37,13 +40,16 @@ type Clock interface {
 	Now() time.Duration
 }
 
-// Holder describes the process of a holder, for people who see who holds a lock.
+// Holder describes the process of a holder, for people who see who holds a lock. It is what the client says of itself: nothing
+// proves it, see Identity for that.
 type Holder struct {
 	// Host is the name of its machine, and PID its number there.
 	Host string
 	PID  int
-	// Command is the name of its program.
+	// Command is the name of its program, or of its script.
 	Command string
+	// User is the operating system's user that runs it.
+	User string
 }
 
 // Options configure a Client.
@@ -95,6 +101,11 @@ type Options struct {
 	// that the server has proved to be of, "" if it has proved none. A credential is sent over TLS, or to an address of
 	// this host, only: else calls fail. FromEnvironment is one.
 	Credential func(ctx context.Context, cluster string) (string, error)
+	// Certificate returns the certificate, with its key, by which this client proves who it is to servers that ask for one (holdfast
+	// server --client-ca); nil, or one that returns nil, = none. It is shown over TLS only, and a Credential counts instead. It is called for each
+	// handshake, and by several goroutines. When it returns one that is good for longer than the one that was shown, connections are
+	// made anew before that expires. CertificateFiles returns one, and CertificateFromEnvironment is one.
+	Certificate func() (*tls.Certificate, error)
 
 	trust *join.Trust // in the servers at Endpoints, which complete has made addresses; nil = plain text
 }
@@ -110,6 +121,18 @@ type Options struct {
 // Where none is there, and the endpoint is the path of a volume that takes logins by its filesystem, the client logs in.
 func FromEnvironment(ctx context.Context, cluster string) (string, error) {
 	return credential.FromEnvironment(os.Getenv, nil)(ctx, cluster)
+}
+
+// CertificateFromEnvironment is an Options.Certificate. It returns the certificate in the files that HOLDFAST_CERT and HOLDFAST_CERT_KEY name, else cert and
+// cert-key in a configuration of clients, and nil where none is named. Options.Credential = FromEnvironment makes no ticket then.
+func CertificateFromEnvironment() (*tls.Certificate, error) {
+	return credential.CertificateFromEnvironment(os.Getenv)()
+}
+
+// CertificateFiles returns an Options.Certificate that is in two files in PEM: the certificate, with those of the authorities between it and
+// one that servers know, and its key. They are read for each handshake, so a renewed certificate is used without a restart.
+func CertificateFiles(cert, key string) func() (*tls.Certificate, error) {
+	return join.CertificateFiles(cert, key)
 }
 
 // AcquireOptions say how to acquire a lock. The zero value tries once, for a lock alone.
@@ -133,6 +156,18 @@ type AcquireOptions struct {
 	// waits for at most one exclusive holder, and delays no request for the lock alone. Under
 	// such a grant nothing can be appended, and there is no upgrade: Release, and Acquire again.
 	Shared bool
+	// AfterToken acquires the lock only if nobody was granted it since it was granted under this token, so that everything it
+	// protects is as that holder left it: a cache is valid, a laptop that slept goes on. Else the error is ErrLockChanged,
+	// also where nobody knows. It needs a Wait of 0, and a grant of the lock with Remember or AfterToken before. 0 = no condition.
+	AfterToken Token
+	// Remember has the service remember the lock's last token when nobody holds it any more, for a later AfterToken. The service
+	// forgets it when the lock was not acquired for 90 days, and when it remembers something of 65536 locks that were used later.
+	Remember bool
+	// Once is a slot, such as "2026-11-22" or "build-17", for which something is done once. Release the lock by Lock.Done when it is
+	// done: from then on an Acquire of the lock for that slot, or an earlier one, is refused with ErrAlreadyDone, also one that
+	// waits. Where the holder fails before, the next one gets the lock. Slots come in order, numbers in them by their
+	// value. What is done is remembered as long as with Remember. Printable ASCII without spaces, at most 64 bytes.
+	Once string
 }
 
 // BreakOptions say how an operator ends a grant.
@@ -175,6 +210,10 @@ func (o Options) complete() (Options, error) {
 	named := o.Endpoints
 	if o.Endpoints, o.trust, err = join.Resolve(o.Endpoints); err != nil {
 		return o, err
+	}
+	o.trust.Show(o.Certificate)
+	if o.Credential != nil {
+		o.Credential = credential.Source(o.Credential).Beside(o.Certificate)
 	}
 	if o.Credential != nil && len(named) == 1 && join.IsPath(named[0]) {
 		o.Credential = credential.Source(o.Credential).At(named[0], nil)
@@ -257,19 +296,22 @@ func (h Holder) complete() Holder {
 	if h.Command == "" && len(os.Args) > 0 {
 		h.Command = filepath.Base(os.Args[0])
 	}
-	h.Host, h.Command = clip(h.Host), clip(h.Command)
+	if h.User == "" {
+		h.User = userName()
+	}
 	return h
 }
 
-// clip makes a text valid UTF-8 of at most MaxText bytes, which the service accepts.
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) > MaxText {
-		s = strings.ToValidUTF8(s[:MaxText], "")
+// userName returns the name of the user that runs this process, or the number of one without a name.
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
 	}
-	return s
+	return fmt.Sprintf("uid %d", os.Getuid())
 }
 
-func (h Holder) proto() *pb.Holder {
-	return &pb.Holder{Host: h.Host, Pid: int64(h.PID), Command: h.Command}
+func (h Holder) proto() *pb.Holder { return wire.NewHolder(h.User, h.Host, h.Command, int64(h.PID)) }
+
+func holderOf(h *pb.Holder) Holder {
+	return Holder{User: h.GetUser(), Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()}
 }

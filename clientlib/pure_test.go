@@ -183,7 +183,7 @@ func TestErrorsTellWhatToDo(t *testing.T) {
 		is   []error
 		text []string
 	}{
-		{held, []error{wire.ErrHeld}, []string{`"a/b"`, "h1", "process 3 (make)", "token 9", "2 waiting", "try later"}},
+		{held, []error{wire.ErrHeld}, []string{`"a/b"`, "h1, make (pid 3)", "token 9", "2 waiting", "try later"}},
 		{lost, []error{ErrLost, wire.ErrInvalidToken}, []string{"refused", "acquire it again"}},
 		{unknown, []error{wire.ErrUnknown}, []string{"3 tries", "outcome of request 4 of client @7"}},
 		{&CallError{Op: "append", Err: &wire.Error{Status: cluster.StatusFileQuarantined}}, []error{wire.ErrFileQuarantined}, []string{"rotate"}},
@@ -211,9 +211,9 @@ func TestOptions(t *testing.T) {
 			t.Errorf("options %+v were taken", o)
 		}
 	}
-	h := Holder{Host: strings.Repeat("ä", 200), Command: "a\xffb"}.complete()
-	if len(h.Host) > cluster.MaxText || h.Command != "a?b" || h.PID == 0 {
-		t.Errorf("holder %+v", h)
+	h := Holder{Host: strings.Repeat("ä", 200), Command: "a\xffb"}.complete().proto()
+	if len(h.User)+len("@")+len(h.Host) > cluster.MaxText || h.Command != "a?b" || h.Pid == 0 || h.User == "" {
+		t.Errorf("holder %v", h)
 	}
 }
 

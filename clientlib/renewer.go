@@ -392,7 +392,7 @@ func (k *leaseRenewer) keepAlive(from *registration, who *identity) error {
 	var q *pb.KeepAliveRequest
 	var via *session
 	failed := func(err error) { k.troubled(from, err) }
-	r, err := do(k.c.life, k.c, &call{op: "keep alive", failed: failed}, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
+	r, err := do(k.c.life, k.c, &call{op: keepAliveOp, failed: failed}, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
 		sent = k.c.opt.Clock.Now()
 		via, _ = s.(*session)
 		asked, q = k.belief(from, who)

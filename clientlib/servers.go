@@ -75,6 +75,7 @@ type servers struct {
 	listed   int                                                      // the first so many of mu.all are the user's endpoints
 	rounds   sync.WaitGroup
 	belief   atomic.Pointer[belief] // never nil
+	learned  atomic.Int64           // when a server was last asked where the others are, on the client's clock
 
 	mu struct {
 		sync.Mutex
@@ -139,6 +140,7 @@ func newServers(c *Client, lost func(error)) (*servers, error) {
 		}
 	}
 	s.listed = len(s.mu.all)
+	s.learned.Store(int64(s.clock.Now()))
 	return s, nil
 }
 
@@ -162,6 +164,31 @@ func (s *servers) add(addr string) (*server, error) {
 	v.stub = pb.NewLockServiceClient(route{s.c, v})
 	s.mu.all = append(s.mu.all, v)
 	return v, nil
+}
+
+// learnEvery is how often a client that gets answers asks where the servers are by now: all of those that it was given may be
+// replaced by and by, without a failover by which it would notice.
+const learnEvery = 10 * time.Second
+
+// refresh asks a server that has answered where the servers are, now and then, in the background.
+func (s *servers) refresh(v *server) {
+	now, last := s.clock.Now(), s.learned.Load()
+	if now-time.Duration(last) < learnEvery || !s.learned.CompareAndSwap(last, int64(now)) || !s.begins() {
+		return
+	}
+	go func() {
+		defer s.rounds.Done()
+		s.ask(s.c.linked, v)
+	}()
+}
+
+// learn adds the servers that one of the cluster has named. Without a primary they are asked, like those that the client was given.
+func (s *servers) learn(addresses []string) {
+	for _, addr := range addresses {
+		if _, err := s.add(addr); err != nil {
+			return // enough are known
+		}
+	}
 }
 
 func (s *servers) close() {
@@ -450,6 +477,7 @@ func (s *servers) put(ctx context.Context, v *server) finding {
 		return finding{err: err, others: 1}
 	}
 	v.heard.Store(int64(s.clock.Now()))
+	s.learn(r.GetMemberClients())
 	f := finding{epoch: Epoch(r.GetEpoch())}
 	switch r.GetRole() {
 	case pb.Role_ROLE_PRIMARY:

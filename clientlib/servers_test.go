@@ -4,6 +4,7 @@ package clientlib
 
 import (
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -51,4 +52,25 @@ func TestTheNewerEpochIsBelieved(t *testing.T) {
 	if s.believe(newer, 1); s.primary() != newer { // better than nobody
 		t.Error("with nobody left, an older epoch is not tried")
 	}
+}
+
+// A client that works learns of servers that came after it, without a failover: those that it was given may be gone at the next.
+func TestNewServersAreLearned(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("l", AcquireOptions{TTL: 10 * time.Second})
+		w.mu.Lock()
+		w.fakeCluster.mu.members = []string{"s1:1", "s4:1"}
+		w.mu.Unlock()
+		time.Sleep(2 * learnEvery)
+		all, _ := w.c.servers.list()
+		if len(all) != 4 || all[3].addr != "s4:1" {
+			t.Errorf("%d servers are known", len(all))
+		}
+		if got := w.c.servers.addresses(); len(got) != 3 {
+			t.Errorf("the user gave %v", got)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

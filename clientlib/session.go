@@ -48,21 +48,32 @@ var errNoSession = errors.New("no session takes this")
 // session.
 var errRefused = errors.New("the server has refused the session")
 
+// noCalls is the connection of calls that sessions do not carry: it takes none.
+type noCalls struct{}
+
+func (noCalls) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+	return errNoSession
+}
+
+func (noCalls) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errNoSession
+}
+
 // session is a connection to one server, and the session on it once the operations of this client go
 // there: then it carries them, many in one message. It does not outlive the term, nor an error: then
 // every operation on it ends with the cause, and is sent again under the same request ID elsewhere.
 //
-// It is a pb.LockServiceClient, whose methods use the session for what its messages can carry, and
-// calls otherwise.
+// It is a pb.LockServiceClient, whose methods return errNoSession for what its messages do not carry: that is a
+// call of its own, of which its caller counts the time.
 type session struct {
-	pb.LockServiceClient
-	c      *Client
-	to     *server
-	client string // of the hello; set with mu held before the first operation
-	holder *pb.Holder
-	ctx    context.Context // ends with the connection
-	cancel context.CancelFunc
-	conn   conduit
+	pb.LockServiceClient // of noCalls
+	c                    *Client
+	to                   *server
+	client               string // of the hello; set with mu held before the first operation
+	holder               *pb.Holder
+	ctx                  context.Context // ends with the connection
+	cancel               context.CancelFunc
+	conn                 conduit
 	// turns has room for the calls that may be under way.
 	turns chan struct{}
 	send  func() // the method sendAll: a func that is at hand costs no memory
@@ -602,6 +613,7 @@ func (s *session) inquire(waits bool) {
 
 // operate sends an operation.
 func (s *session) operate(ctx context.Context, class callClass, op *pb.Operation) (*pb.Answer, error) {
+	ctx, op.Traceparent = untraced(ctx)
 	l, err := s.roundTrip(ctx, class, len(op.GetAppend().GetData()), func(b []byte, number uint64) ([]byte, error) {
 		op.Correlation = number
 		return wire.AppendOperation(b, op)
@@ -701,9 +713,9 @@ func (s *session) SetMetadata(ctx context.Context, q *pb.SetMetadataRequest, _ .
 }
 
 // KeepAlive renews what a client holds and waits for.
-func (s *session) KeepAlive(ctx context.Context, q *pb.KeepAliveRequest, o ...grpc.CallOption) (*pb.KeepAliveResponse, error) {
+func (s *session) KeepAlive(ctx context.Context, q *pb.KeepAliveRequest, _ ...grpc.CallOption) (*pb.KeepAliveResponse, error) {
 	if s.to.longLists.Load() {
-		return s.LockServiceClient.KeepAlive(ctx, q, o...)
+		return nil, errNoSession
 	}
 	s.own(&q.ClientId)
 	l, err := s.roundTrip(ctx, promptCall, 0, func(b []byte, number uint64) ([]byte, error) {

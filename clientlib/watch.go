@@ -137,6 +137,13 @@ func (w *watcher) run(ctx context.Context) error {
 			}
 		}
 		v := judge((*pb.WatchResponse)(nil), err)
+		if v.Verdict == retry.TooFast { // no server has failed
+			if !retry.Rest(ctx, pause.Next(v.RetryAfter, false)) {
+				return context.Cause(ctx)
+			}
+			left, pause = budget{left: w.c.opt.Budget}, retry.Pauses{Random: w.c.opt.Rand}
+			continue
+		}
 		if cut := wire.FromStatus(statusOf(err)) == cluster.StatusCancelled; v.Verdict.Final() && !cut {
 			return v.Err
 		}
@@ -149,9 +156,9 @@ func (w *watcher) run(ctx context.Context) error {
 			d += anewPause
 		}
 		if !left.spend(time.Since(began) + d) {
-			return fmt.Errorf("no server let us watch for %v at %v: check that the servers run: %w", w.c.opt.Budget, w.c.servers.addresses(), err)
+			return fmt.Errorf("no server let us watch for %v at %v: check that the servers run: %w", w.c.opt.Budget, w.c.servers.addresses(), retry.Plain(err))
 		}
-		if !rest(ctx, d) {
+		if !retry.Rest(ctx, d) {
 			return context.Cause(ctx)
 		}
 	}

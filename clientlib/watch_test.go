@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ func watchCluster(t *testing.T, o Options) (*watchtest.Log, []*watchtest.Server,
 // puller pulls events with a limit of time.
 func puller(t *testing.T, c *Client, o WatchOptions) func() (Event, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	next, stop := iter.Pull2(c.Watch(ctx, o))
 	t.Cleanup(func() { cancel(); stop() })
 	return func() (Event, error) {
@@ -175,6 +176,26 @@ func TestEventsHaveTheirBodies(t *testing.T) {
 		if want == "bookmark 1 " {
 			log.Add("b")
 		}
+	}
+}
+
+// TestWatchSaysPlainlyWhyItEnds: nobody listens there.
+func TestWatchSaysPlainlyWhyItEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Options{Endpoints: []string{l.Addr().String()}, Budget: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // nothing is in flight
+	_, err = puller(t, c, WatchOptions{})()
+	if err == nil || strings.Contains(err.Error(), "rpc error") || !strings.Contains(err.Error(), "check that the servers run: connection refused (") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -46,6 +46,36 @@
 // A connection that breaks or is refused is no silence, and is heeded at once. StorageTimeout,
 // Heartbeat, and whether a claim is confirmed before its first fence depend on no lateness.
 //
+// # The vote of the volume
+//
+// Of two servers, one alone is no majority. There the volume has a vote, as if it were a third server:
+// for a primary as long as no other server has claimed, which a check of the term shows; and for a
+// server that wants to claim when it has shown for long enough that no server goes on as primary. A
+// primary raises its canary every second, and a server that takes over says so in its sign of life.
+// The node reads both past the caches, those of all servers, and hands them to Saw. The volume votes yes when none has changed
+// for three beats, and for twice as long as reads may be old; longer on a slow share, and for a late
+// server. So the other server follows after some 3 s, and not after 0.3 s as one of three does.
+//
+// Time in which this server could not have seen a change does not count: that in which its own
+// writes were not fresh, in which it slept, and its own terms. A vote of the volume is
+// one of several: a server that answers, and is or hears a live primary, forbids a claim as ever.
+//
+// Two servers that do not hear each other, on a filesystem that shows old data, could end each
+// other's terms in turns. A server whose term rested on the volume's vote, and that sees another server
+// go on after it, waits twice as long the next time, up to minutes more, until it hears the other again.
+//
+// With other numbers of servers the volume votes by an operator's permission only (Permit): in place of
+// all servers that do not answer, for one claim and the term that it becomes. It votes yes or
+// no by the same looks. A server that is seen to go on ends the permission.
+//
+// # Who counts
+//
+// The node hands in each new list of servers (SetMembers). A server that only joins is pinged, and what it tells of
+// itself is reported: by that the primary sees whether it could be primary. It counts in no majority, is asked for no vote
+// and asks for none. A server does not answer the pings of one that it does not list, so a new one is able only when a majority
+// has heard of it. A pre-vote or an offer that other voters decided counts no more when the list changes. Two servers
+// with different lists may both be elected, by disjoint majorities; then one of them ends the other's term.
+//
 // # Two processes with one ID
 //
 // A server that is started again has another nonce. Two nonces that are heard in turn are two

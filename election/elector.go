@@ -20,9 +20,11 @@ type Elector struct {
 
 	mu struct {
 		sync.Mutex
-		peers   []*peer       // the other members, in order of their IDs
-		self    *peer         // other processes that use this ID
-		highest cluster.Epoch // that a message named lately, at highestAt
+		peers   []*peer         // the other listed servers, in order of their IDs
+		voters  cluster.Members // the servers that count, this one included if it does
+		changed time.Time       // when voters did; zero: never
+		self    *peer           // other processes that use this ID
+		highest cluster.Epoch   // that a message named lately, at highestAt
 		rand    *rand.Rand
 
 		highestAt time.Time
@@ -35,6 +37,14 @@ type Elector struct {
 		failures   int       // terms in a row that failed
 		nominated  time.Time // when, or zero
 		asked      bool      // another server asked for a vote
+
+		still     stillness     // what the volume shows of other primaries
+		permit    time.Time     // until then the next claim has an operator's permission
+		permitted bool          // the claim or term has one
+		rests     bool          // the claim or term rests on the vote of the volume
+		lost      bool          // the last term that did was ended, and who ended it was not seen yet
+		deposed   int           // how many terms in a row that did were ended by others
+		extra     time.Duration // by how much longer the volume has to be still for that
 	}
 
 	loop loop // owned by Run
@@ -56,11 +66,7 @@ func New(opt Options) *Elector {
 	e.mu.self = &peer{id: opt.Self}
 	e.mu.self.current, _ = e.mu.self.process(opt.Nonce)
 	e.mu.self.current.since, e.mu.self.current.about = time.Now(), opt.About
-	for _, id := range opt.Members.IDs() {
-		if id != opt.Self {
-			e.mu.peers = append(e.mu.peers, &peer{id: id})
-		}
-	}
+	e.listLocked(opt.Members) // nobody else has e yet
 	return e
 }
 
@@ -85,23 +91,35 @@ func (e *Elector) status(now time.Time) Status {
 		st.Role = RoleCandidate
 	}
 	st.Able = st.Able && !st.Role.hasTerm() && st.Storage <= e.opt.Timing.StorageTimeout &&
-		!now.Before(e.mu.unableTill) && !e.mu.self.conflicted(now) && e.reachesLocked(now) >= e.opt.Members.Majority()
+		!now.Before(e.mu.unableTill) && !e.mu.self.conflicted(now) && e.couldWinLocked(now, st.Storage)
 	return st
 }
 
-// reachesLocked counts the servers that answer, this one included.
+// couldWinLocked reports whether enough servers answer for this one to be elected; for one that only joins, if it were a
+// member.
+func (e *Elector) couldWinLocked(now time.Time, storage time.Duration) bool {
+	if !e.votesLocked() {
+		return e.reachesLocked(now)+1 > (len(e.mu.voters)+1)/2
+	}
+	return e.reachesLocked(now)+e.volumeLocked(now, storage) >= e.mu.voters.Majority()
+}
+
+// reachesLocked counts the voters that answer, this one included.
 func (e *Elector) reachesLocked(now time.Time) int {
-	n, window := 1, e.timingLocked(now).MajorityWindow
+	n, window := 0, e.timingLocked(now).MajorityWindow
+	if e.votesLocked() {
+		n++
+	}
 	for _, p := range e.mu.peers {
-		if p.reached(now, window) && !p.conflicted(now) {
+		if p.votes && p.reached(now, window) && !p.conflicted(now) {
 			n++
 		}
 	}
 	return n
 }
 
-// peerLocked returns another server, or the processes that share this server's ID; nil for no
-// member.
+// peerLocked returns another server, or the processes that share this server's ID; nil for one that
+// is not listed, or not any more.
 func (e *Elector) peerLocked(id cluster.ServerID) *peer {
 	if id == e.opt.Self {
 		return e.mu.self

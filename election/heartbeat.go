@@ -25,7 +25,7 @@ func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cl
 	for _, p := range e.mu.peers {
 		every := e.slow
 		missed := now.Sub(p.ping.at) > e.opt.Timing.Suspicion
-		if !st.Role.hasTerm() && (primary == 0 || primary == p.id) || st.Role.hasTerm() && missed {
+		if !st.Role.hasTerm() && (primary == 0 || primary == p.id) || st.Role.hasTerm() && missed && p.votes {
 			every = e.opt.Timing.Heartbeat
 		}
 		if e.dueLocked(p, now, every) {
@@ -84,6 +84,9 @@ func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent ti
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	peer := e.peerLocked(to)
+	if peer == nil {
+		return // it was removed meanwhile
+	}
 	peer.inFlight--
 	if !peer.tried {
 		peer.tried = true
@@ -98,7 +101,7 @@ func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent ti
 		// Silence, or another server at that address: no answer.
 	default:
 		was := peer.answer.status
-		if peer.hear(p.Seq, sent, pong, now, e.opt.Timing.StorageTimeout/2) {
+		if peer.hear(p.Seq, sent, pong, now, e.opt.Timing.StorageTimeout/2, e.opt.Timing.MajorityWindow) {
 			e.learnLocked(pong.Status.Epoch, now)
 			if pong.Status.Role != was.Role || pong.Status.Epoch != was.Epoch {
 				e.notify()
@@ -107,16 +110,21 @@ func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent ti
 	}
 }
 
-// HandlePing returns the answer to a heartbeat. It never blocks.
+// HandlePing returns the answer to a heartbeat. It never blocks. A server that is not listed here gets that of no
+// server: who answers counts for it as one that would hear it as primary.
 func (e *Elector) HandlePing(p Ping) Pong {
 	now := time.Now()
 	st := e.status(now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	pong := Pong{Nonce: e.opt.Nonce, Seq: p.Seq, Status: st}
 	if peer := e.peerLocked(p.From); peer != nil {
-		e.heardLocked(peer, p, now)
+		if !p.Stranger {
+			e.heardLocked(peer, p, now)
+		}
+		pong.From, pong.Primary = e.opt.Self, e.believedLocked(now, st)
 	}
-	return Pong{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: p.Seq, Status: st, Primary: e.believedLocked(now, st)}
+	return pong
 }
 
 // heardLocked records a ping. It proves that the link works in this direction only, so it
@@ -127,6 +135,7 @@ func (e *Elector) heardLocked(p *peer, in Ping, now time.Time) {
 		return
 	}
 	p.ping = report{in.Status, now}
+	p.told.hear(in.Status.FeatureLevel, now, e.opt.Timing.MajorityWindow)
 	p.freshen(in.Status.Storage, now, e.opt.Timing.StorageTimeout/2)
 	e.learnLocked(in.Status.Epoch, now)
 	news := in.Status.Role.hasTerm() != p.answer.status.Role.hasTerm() || in.Status.Role.hasTerm() && in.Status.Epoch > p.answer.status.Epoch

@@ -44,6 +44,7 @@ type result struct {
 	good    time.Duration // for how long since then it counts
 	verdict Verdict
 	why     reason
+	rests   bool // a claim would rest on the vote of the volume
 }
 
 // call is a callback to be called. Of epochs only the newest matters.
@@ -114,12 +115,15 @@ func (e *Elector) callBack(c call) {
 func (e *Elector) round(ctx context.Context, now time.Time) time.Time {
 	l := &e.loop
 	due := e.tick(now)
-	if !l.offer.IsZero() && !now.Before(l.offer) {
+	if !l.offer.IsZero() && (!now.Before(l.offer) || e.offerOutdated()) {
 		e.withdraw()
 		l.nextPoll = now.Add(e.opt.Timing.Suspicion + e.jitter(e.opt.Timing.Suspicion)) // the node is busy: let others
 	}
 	e.tell(now)
 	st := e.status(now)
+	e.mu.Lock()
+	e.heedLocked(now, st.Storage)
+	e.mu.Unlock()
 	l.fresh = since(l.fresh, st.Storage < e.opt.Timing.StorageTimeout/2, now)
 	healthy := e.observe(now, st)
 	e.beat(ctx, now, st, healthy)
@@ -156,6 +160,7 @@ func (e *Elector) tick(now time.Time) time.Time {
 func (e *Elector) handleSleepLocked(now time.Time) {
 	l := &e.loop
 	e.withdrawLocked()
+	e.mu.still.restart(now)
 	if p := e.suspectLocked(); p != nil && p.answeredAt.After(l.awake) {
 		l.deaf = now.Add((1 + mostAllowance) * e.opt.Timing.Suspicion)
 	}
@@ -167,6 +172,13 @@ func (e *Elector) suspectLocked() *peer {
 	return newest(e.mu.peers, func(p *peer) bool { return p.answer.status.Role.hasTerm() })
 }
 
+// offerOutdated reports whether other voters decided on the term on offer.
+func (e *Elector) offerOutdated() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.outdatedLocked(e.mu.began)
+}
+
 // withdraw withdraws an offered term that was not accepted.
 func (e *Elector) withdraw() {
 	e.mu.Lock()
@@ -176,7 +188,7 @@ func (e *Elector) withdraw() {
 
 func (e *Elector) withdrawLocked() {
 	if !e.loop.offer.IsZero() {
-		e.loop.offer, e.mu.claiming = time.Time{}, false
+		e.loop.offer, e.mu.claiming, e.mu.rests, e.mu.permitted = time.Time{}, false, false, false
 	}
 }
 
@@ -241,6 +253,8 @@ func (e *Elector) lostLocked(now time.Time, p *peer) string {
 		}
 	}
 	switch {
+	case p == nil:
+		return "it is not in the list of servers any more"
 	case p.gone:
 		return "connection refused"
 	case !p.answer.status.Role.hasTerm():
@@ -258,13 +272,13 @@ func (e *Elector) lostLocked(now time.Time, p *peer) string {
 func (e *Elector) nominated(now time.Time) bool {
 	able := e.opt.Status().Able
 	e.mu.Lock()
-	at := e.mu.nominated
+	at, votes := e.mu.nominated, e.votesLocked()
 	e.mu.nominated = time.Time{}
 	e.mu.Unlock()
-	if at.IsZero() || now.Sub(at) > e.opt.Timing.Suspicion || !able {
+	if at.IsZero() || now.Sub(at) > e.opt.Timing.Suspicion || !able || !votes {
 		return false
 	}
-	e.offerTerm(at, e.opt.Timing.Suspicion, "nominated")
+	e.offerTerm(at, e.opt.Timing.Suspicion, "nominated", false)
 	return true
 }
 
@@ -275,7 +289,7 @@ func (e *Elector) ready(now time.Time, st Status) bool {
 	defer e.mu.Unlock()
 	asked := e.mu.asked
 	e.mu.asked = false
-	if l.polling || !st.Able || now.Before(e.mu.notBefore) {
+	if l.polling || !st.Able || !e.votesLocked() || now.Before(e.mu.notBefore) {
 		return false
 	}
 	if p := e.suspectLocked(); now.Before(l.deaf) && p != nil && !p.gone && !p.answeredAt.After(l.awake) {
@@ -298,7 +312,7 @@ func (e *Elector) ready(now time.Time, st Status) bool {
 // courtesyLocked returns how long a server that has just started waits for others: those that
 // started with it may not be able yet, and lower IDs that are to be primary may not even run.
 func (e *Elector) courtesyLocked() time.Duration {
-	late := func(p *peer) bool { return p.id < e.opt.Self && !p.latest().status.Able }
+	late := func(p *peer) bool { return p.votes && p.id < e.opt.Self && !p.latest().status.Able }
 	if slices.ContainsFunc(e.mu.peers, late) {
 		return e.opt.Timing.Suspicion
 	}
@@ -315,7 +329,7 @@ func (e *Elector) startPoll(ctx context.Context, now time.Time, st Status) {
 	p := e.newPoll(now, st, order)
 	e.wg.Go(func() {
 		v, why := e.take(ctx, p, &e.wg)
-		l.results <- result{p.began, p.Timing.Suspicion, v, why}
+		l.results <- result{p.began, p.Timing.Suspicion, v, why, p.rests()}
 	})
 }
 
@@ -331,26 +345,30 @@ func (e *Elector) judge(now time.Time, r result) {
 	case reasonOrder:
 		l.nextPoll = now.Add(2*t.Heartbeat + e.jitter(t.Heartbeat))
 		if l.patience.IsZero() {
-			rank := slices.Index(e.opt.Members.IDs(), e.opt.Self)
+			e.mu.Lock()
+			rank := slices.Index(e.mu.voters.IDs(), e.opt.Self)
+			e.mu.Unlock()
 			l.patience = now.Add(time.Duration(max(rank, 1))*t.Suspicion + e.jitter(t.Suspicion/2))
 		}
 	default:
 		l.nextPoll = now.Add(t.Suspicion/2 + e.jitter(t.Suspicion/2))
 	}
 	e.mu.Lock()
-	stale := !r.began.After(l.awake) || now.Sub(r.began) > r.good || now.Before(e.mu.notBefore) || e.mu.claiming
+	stale := !r.began.After(l.awake) || e.outdatedLocked(r.began) || now.Sub(r.began) > r.good || now.Before(e.mu.notBefore) || e.mu.claiming
 	e.mu.Unlock()
 	if r.verdict == Claim && !stale && e.opt.Status().Role == RoleReplica {
-		e.offerTerm(r.began, r.good, "elected")
+		e.offerTerm(r.began, r.good, "elected", r.rests)
 	}
 }
 
-// offerTerm puts a term on offer for as long as its grounds are good.
-func (e *Elector) offerTerm(began time.Time, good time.Duration, how string) {
-	e.opt.Log.Info().Str("how", how).Msg("this server should be primary")
+// offerTerm puts a term on offer for as long as its grounds are good, and records whether they rest
+// on the vote of the volume.
+func (e *Elector) offerTerm(began time.Time, good time.Duration, how string, rests bool) {
+	e.opt.Log.Info().Str("how", how).Bool("by_the_volume", rests).Msg("this server should be primary")
 	e.loop.offer = began.Add(good)
 	e.mu.Lock()
 	e.mu.claiming = true
 	e.mu.began = began
+	e.mu.rests, e.mu.permitted = rests, rests && began.Before(e.mu.permit)
 	e.mu.Unlock()
 }

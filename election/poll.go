@@ -34,13 +34,16 @@ func (e *Elector) newPoll(now time.Time, st Status, order Order) *poll {
 	t := e.timingLocked(now)
 	p := &poll{
 		Poll: Poll{
-			Self: e.opt.Self, Members: e.opt.Members, Timing: t,
-			Able: st.Able, Storage: st.Storage, Order: order,
+			Self: e.opt.Self, Members: e.mu.voters, Timing: t,
+			Able: st.Able, Storage: st.Storage, Order: order, Volume: e.volumeLocked(now, st.Storage),
 		},
 		ask:   Ask{From: e.opt.Self, Nonce: e.opt.Nonce, Epoch: st.Epoch},
 		began: now,
 	}
 	for _, x := range e.mu.peers {
+		if !x.votes {
+			continue
+		}
 		v := Voter{ID: x.id}
 		// The primary whose silence led here would only cost the time-out.
 		if x.gone || x.unanswered(now) >= t.Suspicion/2 {
@@ -99,7 +102,7 @@ func (e *Elector) record(p *poll, a answer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	peer := e.peerLocked(a.from)
-	if !e.identifyLocked(peer, sender{nonce: a.vote.Nonce, answers: true}, now) {
+	if peer == nil || !e.identifyLocked(peer, sender{nonce: a.vote.Nonce, answers: true}, now) {
 		v.Answer = Silent // another server answers there
 		return
 	}
@@ -143,7 +146,7 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 	}
 	t := e.timingLocked(now)
 	for _, p := range e.mu.peers {
-		if p.id != a.From && p.live(now, t) && p.latest().status.Able {
+		if p.votes && p.id != a.From && p.live(now, t) && p.latest().status.Able {
 			vote.Live = append(vote.Live, p.id)
 		}
 	}
@@ -156,9 +159,9 @@ func (e *Elector) probe(ctx context.Context, to cluster.ServerID, st Status) {
 	now := time.Now()
 	e.mu.Lock()
 	p := e.peerLocked(to)
-	if p.inFlight >= 2*maxInFlight {
+	if p == nil || p.inFlight >= 2*maxInFlight {
 		e.mu.Unlock()
-		return // asked often enough
+		return // removed meanwhile, or asked often enough
 	}
 	seq, wait, longer := p.send(now), e.opt.Timing.Suspicion/6, e.timingLocked(now).Suspicion/6
 	e.mu.Unlock()
@@ -209,15 +212,15 @@ func (e *Elector) testifyLocked(now time.Time, own time.Duration) cluster.Server
 }
 
 // Confirm returns nil if this server should still take over. It is called before the first
-// fence is set. When the pre-vote is older than Suspicion it holds another, without regard to
+// fence is set. When the pre-vote is older than Suspicion, or was one of other voters, it holds another, without regard to
 // the order of IDs, because the claim is made. It returns an error that wraps ErrYield if
 // another server goes first, or that of ctx.
 func (e *Elector) Confirm(ctx context.Context) error {
 	now := time.Now()
 	e.mu.Lock()
-	began := e.mu.began
+	began, outdated := e.mu.began, e.outdatedLocked(e.mu.began)
 	e.mu.Unlock()
-	if now.Sub(began) <= e.opt.Timing.Suspicion {
+	if now.Sub(began) <= e.opt.Timing.Suspicion && !outdated {
 		return nil
 	}
 	st := e.status(now)
@@ -235,6 +238,7 @@ func (e *Elector) Confirm(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	e.mu.began = now
+	e.mu.rests = e.mu.rests || p.rests()
 	e.mu.Unlock()
 	return nil
 }
@@ -245,6 +249,7 @@ func (e *Elector) Done(err error, served time.Duration) {
 	now := time.Now()
 	e.mu.Lock()
 	e.mu.claiming = false
+	e.usedLocked(now, err, served)
 	// The server that ended it, or was named to follow, shows within this time.
 	e.mu.notBefore = now.Add(e.opt.Timing.Suspicion)
 	switch {

@@ -229,9 +229,10 @@ func (e *Elector) Strangers() (all []Stranger) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, id := range e.opt.Members.IDs() {
-		all = append(all, e.peerLocked(id).strangers(now)...)
+	for _, p := range append(slices.Clip(e.mu.peers), e.mu.self) {
+		all = append(all, p.strangers(now)...)
 	}
+	slices.SortStableFunc(all, func(a, b Stranger) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 

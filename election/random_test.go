@@ -86,7 +86,7 @@ func TestRandomFaults(t *testing.T) {
 	// A server that failed again and again may be in its longest back-off, or
 	// an ID in conflict by a ping that outlived its process.
 	const bound = 15 * time.Second
-	for n, seeds := range map[int]uint64{3: 300, 5: 100} {
+	for n, seeds := range map[int]uint64{2: 150, 3: 300, 5: 100} {
 		if testing.Short() {
 			seeds /= 10
 		}

@@ -80,6 +80,8 @@ type Poll struct {
 	Order   Order
 	// Claimed is the epoch of this server's claim when the pre-vote confirms one, else 0.
 	Claimed cluster.Epoch
+	// Volume is in place of how many servers the volume votes for this one; see package election.
+	Volume int
 	// Voters are the other members, each once.
 	Voters []Voter
 }
@@ -95,7 +97,7 @@ type Poll struct {
 //  6. An able server with a lower ID goes first, whether it voted or is silent but heard by a voter.
 //  7. A server that is already claiming goes first, whatever its ID.
 //  8. Rules 6 and 7 are preferences: a server that has waited long enough ignores them.
-//  9. Without a majority of counted votes, this server's own included, nothing is decided.
+//  9. Without a majority of counted votes, this server's own and those of the volume included, nothing is decided.
 //  10. Nothing is decided while an answer may come that could forbid the term; a silent server is not waited for.
 //  11. Otherwise this server claims.
 func Decide(in Poll) Verdict {
@@ -123,14 +125,13 @@ func (in *Poll) decide() (Verdict, reason) {
 	if !in.Able {
 		return Yield, reasonUnable
 	}
-	counted, waiting, first := 1, false, false
+	counted, waiting, first := in.counted(), false, false
 	for i := range in.Voters {
 		v := &in.Voters[i]
 		waiting = waiting || v.Answer == Waiting
 		if !in.counts(v) {
 			continue
 		}
-		counted++
 		if in.hears(v) {
 			return Yield, reasonPrimary
 		}
@@ -141,11 +142,25 @@ func (in *Poll) decide() (Verdict, reason) {
 		return Yield, reasonOrder
 	case waiting:
 		return Undecided, reasonWaiting
-	case counted < in.Members.Majority():
+	case counted+in.Volume < in.Members.Majority():
 		return Undecided, reasonMinority
 	}
 	return Claim, reasonClaim
 }
+
+// counted returns how many servers vote, this one included.
+func (in *Poll) counted() int {
+	n := 1
+	for i := range in.Voters {
+		if in.counts(&in.Voters[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// rests reports whether a claim would rest on the vote of the volume.
+func (in *Poll) rests() bool { return in.counted() < in.Members.Majority() }
 
 func (in *Poll) counts(v *Voter) bool {
 	_, member := in.Members.Find(v.ID)

@@ -433,6 +433,42 @@ func TestLowestLevel(t *testing.T) {
 	})
 }
 
+// TestLevelIsToldFor: what a server says of its level counts from when it began to say so, without a silence.
+func TestLevelIsToldFor(t *testing.T) {
+	s := &script{self: election.Status{Role: election.RolePrimary, Epoch: 3, FeatureLevel: 4}}
+	s.ping = func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		<-ctx.Done()
+		return election.Pong{}, ctx.Err()
+	}
+	run(t, s, func(t *testing.T) {
+		seq := uint64(0)
+		says := func(level uint32, every time.Duration, times int) {
+			for range times {
+				seq++
+				s.e.HandlePing(heard(3, seq, election.Status{FeatureLevel: level}))
+				wait(every)
+			}
+		}
+		check := func(what string, want time.Duration) {
+			t.Helper()
+			if got := s.e.Peers()[1].LevelFor; got != want {
+				t.Errorf("%s: for %v, want %v", what, got, want)
+			}
+		}
+		check("nothing is heard", 0)
+		says(4, 500*time.Millisecond, 6)
+		check("it goes on", 3*time.Second)
+		says(3, 500*time.Millisecond, 2)
+		check("another level", time.Second)
+		says(4, 500*time.Millisecond, 1)
+		check("back again", 500*time.Millisecond)
+		wait(2 * time.Second)
+		check("a silence", 0)
+		says(4, 500*time.Millisecond, 2)
+		check("behind the silence", time.Second)
+	})
+}
+
 // Of two that say that they are primary, the one with the higher epoch is the primary.
 func TestTheLaterTermIsThePrimary(t *testing.T) {
 	for later, epochs := range map[cluster.ServerID][4]cluster.Epoch{1: {1: 7, 3: 6}, 3: {1: 6, 3: 7}} {

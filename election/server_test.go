@@ -31,9 +31,11 @@ type server struct {
 		probed    time.Time     // last success on the volume
 		progress  time.Time     // the core loop stands still since; zero: it runs
 		noVolume  bool          // every access hangs
+		fresh     bool          // the last access is always a moment ago
 		unable    bool          // has no prepared claim
 		cannot    bool          // every takeover fails after its fence
 		slowClaim time.Duration // how long a claim takes
+		slowFence time.Duration // by how much longer a takeover takes
 		paused    chan struct{} // closed at resume
 		conflicts []cluster.ServerID
 		strangers []election.Stranger
@@ -91,6 +93,9 @@ func (s *server) status() election.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := election.Status{Role: s.mu.role, Epoch: s.mu.epoch, Storage: time.Since(s.mu.probed)}
+	if s.mu.fresh {
+		st.Storage = 0
+	}
 	st.Able = s.mu.role == election.RoleReplica && !s.mu.noVolume && !s.mu.unable
 	if !s.mu.progress.IsZero() {
 		st.Progress = time.Since(s.mu.progress)
@@ -185,8 +190,15 @@ func (s *server) serveTerm(ctx context.Context) (time.Duration, error) {
 		return 0, ctx.Err()
 	}
 	s.mu.Lock()
-	cannot := s.mu.cannot
+	cannot, slow := s.mu.cannot, s.mu.slowFence
 	s.mu.Unlock()
+	for end := time.Now().Add(slow); time.Now().Before(end); {
+		s.sign(func(x *election.Sign) { x.Takeover++ })
+		if !s.sleep(ctx, time.Second) {
+			return 0, ctx.Err()
+		}
+	}
+	s.sign(func(x *election.Sign) { x.Takeover = 0 })
 	if cannot {
 		return 0, errCannot
 	}
@@ -200,7 +212,7 @@ func (s *server) serveTerm(ctx context.Context) (time.Duration, error) {
 // told of a higher epoch.
 func (s *server) rule(ctx context.Context, epoch cluster.Epoch) (time.Duration, error) {
 	began := time.Now()
-	checked, heard, looked := began, began, began
+	checked, heard, looked, beat := began, began, began, began
 	var slept time.Duration
 	var woke time.Time
 	resign := make(chan struct{}, 1)
@@ -226,6 +238,10 @@ func (s *server) rule(ctx context.Context, epoch cluster.Epoch) (time.Duration, 
 				return time.Since(began), errFenced
 			}
 		}
+		if s.hasVolume() && time.Since(beat) >= time.Second {
+			beat = time.Now()
+			s.sign(func(x *election.Sign) { x.Beat++ })
+		}
 		if time.Since(looked) > s.w.timing.StorageTimeout { // as package node counts it
 			woke = time.Now()
 		}
@@ -242,6 +258,32 @@ func (s *server) rule(ctx context.Context, epoch cluster.Epoch) (time.Duration, 
 		} else if time.Since(heard)-slept > s.w.timing.QuorumTimeout+s.e.Allowance() {
 			return time.Since(began), errLonely
 		}
+	}
+}
+
+// sign changes this server's sign on the volume.
+func (s *server) sign(change func(*election.Sign)) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	x := s.w.mu.signs[s.id]
+	change(&x)
+	s.w.mu.signs[s.id] = x
+}
+
+// look shows the Elector what the volume shows, where it asks.
+func (s *server) look(ctx context.Context) {
+	for s.sleep(ctx, 200*time.Millisecond) {
+		if !s.hasVolume() || !s.e.AsksVolume() {
+			continue
+		}
+		began := time.Now()
+		s.w.mu.Lock()
+		signs := maps.Clone(s.w.mu.signs)
+		if x := s.w.mu.stale[s.id]; x != nil {
+			signs = maps.Clone(x)
+		}
+		s.w.mu.Unlock()
+		s.e.Saw(election.Look{Began: began, Ended: time.Now(), Signs: signs})
 	}
 }
 

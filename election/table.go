@@ -38,7 +38,8 @@ func (w report) aged(now time.Time) Status {
 // peer is what this server knows of another one (or of other processes with this
 // server's own ID). All of it is guarded by Elector.mu.
 type peer struct {
-	id cluster.ServerID
+	id    cluster.ServerID
+	votes bool // it does not only join
 
 	// Our pings.
 	sent     uint64                // number of the newest
@@ -55,6 +56,8 @@ type peer struct {
 
 	// freshSince is since when it has reported fresh storage, by ping or answer; zero: it does not.
 	freshSince time.Time
+
+	told toldLevel // by ping or answer
 
 	// Refusals. One could be a connection that died of old age, two are a dead server.
 	refused uint64 // number of the newest ping when one was refused; 0 none since the last answer
@@ -93,20 +96,35 @@ func (p *peer) send(now time.Time) uint64 {
 	return p.sent
 }
 
-// hear records the answer to ping seq, and whether storage is younger than fresh. It returns false
+// hear records the answer to ping seq, and whether storage is younger than fresh. A silence of more than window
+// interrupts what it tells of its level. It returns false
 // if a later ping was answered before.
-func (p *peer) hear(seq uint64, sent time.Time, pong Pong, now time.Time, fresh time.Duration) bool {
+func (p *peer) hear(seq uint64, sent time.Time, pong Pong, now time.Time, fresh, window time.Duration) bool {
 	if seq <= p.answered {
 		return false
 	}
 	p.answered, p.answeredAt = seq, sent
 	p.answer = report{pong.Status, now}
+	p.told.hear(pong.Status.FeatureLevel, now, window)
 	p.believes = pong.Primary
 	p.freshen(pong.Status.Storage, now, fresh)
 	if seq > p.refused {
 		p.refused, p.gone = 0, false
 	}
 	return true
+}
+
+// toldLevel is the feature level that a server told last, and since when it has told that one without a silence.
+type toldLevel struct {
+	level       uint32
+	since, last time.Time
+}
+
+func (t *toldLevel) hear(level uint32, now time.Time, window time.Duration) {
+	if level != t.level || now.Sub(t.last) > window {
+		t.level, t.since = level, now
+	}
+	t.last = now
 }
 
 // freshen records the age of its storage, which is fresh if it is below fresh.

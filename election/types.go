@@ -89,6 +89,9 @@ type Ping struct {
 	// About describes the process that sent it, and Address where it came from, for people; ""
 	// if the process, or the receiving Transport, does not set it.
 	About, Address string
+	// Stranger is set by the receiving Transport if the sender has not proved that it is From: it is answered as From would be,
+	// and nothing that it says is heard.
+	Stranger bool
 }
 
 // Pong answers a Ping and repeats its Seq.
@@ -142,7 +145,8 @@ type Options struct {
 	// Nonce is this process's boot nonce.
 	Nonce uint64
 	// About describes this process, for people.
-	About     string
+	About string
+	// Members are the servers of the list, those that join and this one included. SetMembers replaces them.
 	Members   cluster.Members
 	Timing    cluster.Timing
 	Transport Transport
@@ -178,4 +182,9 @@ type PeerStatus struct {
 	// Conflict reports whether two processes use this ID; Processes then describes them.
 	Conflict  bool
 	Processes []string
+	// Joining reports whether it only joins, and Proven whether the process that speaks for it was seen to write to the volume.
+	Joining, Proven bool
+	// LevelFor is for how long it has told Status.FeatureLevel, without a silence of more than MajorityWindow and with no other
+	// level in between.
+	LevelFor time.Duration
 }

@@ -34,18 +34,22 @@ func (e *Elector) Primary() (id cluster.ServerID, epoch cluster.Epoch, ok bool) 
 }
 
 // Majority reports whether this server, a primary, received pings within MajorityWindow
-// from so many servers that they are a majority together with it.
+// from so many servers that they are a majority together with it. Where the volume votes, it
+// votes for the primary until another server has claimed: then a check ends the term.
 func (e *Elector) Majority() bool {
-	now := time.Now()
+	now, st := time.Now(), e.opt.Status()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 1
+	if st.Role.hasTerm() {
+		n += e.replacedLocked(now)
+	}
 	for _, p := range e.mu.peers {
-		if e.pingedLocked(p, now) {
+		if p.votes && e.pingedLocked(p, now) {
 			n++
 		}
 	}
-	return n >= e.opt.Members.Majority()
+	return n >= e.mu.voters.Majority()
 }
 
 // pingedLocked reports whether one process of that ID sent a ping within MajorityWindow.
@@ -63,7 +67,7 @@ func (e *Elector) FreshStorageElsewhere() bool {
 	defer e.mu.Unlock()
 	for _, p := range e.mu.peers {
 		w := p.latest()
-		known := !w.at.IsZero() && !p.conflicted(now) && now.Sub(w.at) <= e.opt.Timing.MajorityWindow
+		known := p.votes && !w.at.IsZero() && !p.conflicted(now) && now.Sub(w.at) <= e.opt.Timing.MajorityWindow
 		fresh := !p.freshSince.IsZero() && now.Sub(p.freshSince) >= e.opt.Timing.StorageTimeout/2
 		if known && fresh && w.aged(now).Storage < e.opt.Timing.StorageTimeout/2 {
 			return true
@@ -94,7 +98,7 @@ func (e *Elector) Successor() (cluster.ServerID, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, p := range e.mu.peers {
-		if e.pingedLocked(p, now) && p.ping.status.Able && p.ping.status.Role == RoleReplica {
+		if p.votes && e.pingedLocked(p, now) && p.ping.status.Able && p.ping.status.Role == RoleReplica {
 			return p.id, true
 		}
 	}
@@ -108,9 +112,12 @@ func (e *Elector) Peers() []PeerStatus {
 	defer e.mu.Unlock()
 	all := make([]PeerStatus, 0, len(e.mu.peers))
 	for _, p := range e.mu.peers {
-		s := PeerStatus{ID: p.id, Heard: -1, Reachable: p.reached(now, e.opt.Timing.MajorityWindow), Conflict: p.conflicted(now), Answered: p.answer.status}
+		s := PeerStatus{ID: p.id, Heard: -1, Joining: !p.votes, Proven: p.current != nil && p.current.proven, Reachable: p.reached(now, e.opt.Timing.MajorityWindow), Conflict: p.conflicted(now), Answered: p.answer.status}
 		if w := p.latest(); !w.at.IsZero() {
 			s.Heard, s.Status = now.Sub(w.at), w.status
+			if now.Sub(p.told.last) <= e.opt.Timing.MajorityWindow {
+				s.LevelFor = now.Sub(p.told.since)
+			}
 		}
 		if s.Conflict {
 			s.Processes = p.speakers(now)

@@ -44,6 +44,8 @@ type world struct {
 		dials   *world                    // whose servers are at the addresses; nil: its own
 		shown   map[uint64]showing        // by nonce: what processes write to the volume
 		old     bool                      // the servers booted from now on write no such thing
+		signs   map[cluster.ServerID]election.Sign
+		stale   map[cluster.ServerID]map[cluster.ServerID]election.Sign // what servers see of signs for ever
 	}
 }
 
@@ -63,6 +65,8 @@ func newWorld(t testing.TB, n int, seed uint64) *world {
 	w.mu.refuse = map[cluster.ServerID]bool{}
 	w.mu.running = map[cluster.ServerID]*server{}
 	w.mu.shown = map[uint64]showing{}
+	w.mu.signs = map[cluster.ServerID]election.Sign{}
+	w.mu.stale = map[cluster.ServerID]map[cluster.ServerID]election.Sign{}
 	w.mu.delay = time.Millisecond
 	t.Cleanup(w.stop)
 	return w
@@ -156,6 +160,7 @@ func (w *world) boot(id cluster.ServerID) *server {
 	s.wg.Go(func() { s.e.Run(ctx) }) //nolint:errcheck // the cause of cancel
 	s.wg.Go(func() { s.serve(ctx) })
 	s.wg.Go(func() { s.probe(ctx) })
+	s.wg.Go(func() { s.look(ctx) })
 	return s
 }
 

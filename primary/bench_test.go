@@ -63,6 +63,11 @@ func benchPrimary(b *testing.B) *primary.Primary {
 
 func benchPrimaryAt(b *testing.B, dir string, viewInterval time.Duration) *primary.Primary {
 	b.Helper()
+	return benchPrimaryOf(b, dir, primary.Options{ViewInterval: viewInterval})
+}
+
+func benchPrimaryOf(b *testing.B, dir string, opt primary.Options) *primary.Primary {
+	b.Helper()
 	fsys, err := osfs.Open(dir)
 	if err != nil {
 		b.Fatal(err)
@@ -71,7 +76,8 @@ func benchPrimaryAt(b *testing.B, dir string, viewInterval time.Duration) *prima
 	v, r := primarytest.Claim(b, fsys, volume.Options{Server: 1})
 	timing := cluster.DefaultTiming()
 	timing.FencingPeriod = 0
-	p := primary.New(r, primary.Options{Server: 1, Timing: timing, Log: zerolog.Nop(), ViewInterval: viewInterval})
+	opt.Server, opt.Timing, opt.Log = 1, timing, zerolog.Nop()
+	p := primary.New(r, opt)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()

@@ -29,20 +29,27 @@ const (
 	callInternal   // a read by the primary itself, where a frame ends
 	callExport     // a read of a state that was committed already
 	callResign     // end the term on purpose
+	callRaise      // raise the feature level of the cluster
+	callAdmit      // make a server that joined a member
 	callVerified   // a file's writer has verified its file
 	callQuarantine // a file's writer found a foreign file
 )
 
+// keepAlive is what a KeepAlive tells and is told.
+type keepAlive struct {
+	belief serving.Belief
+	// grants and asks are the answer; written before the call is done.
+	grants []locktable.Grant
+	asks   []locktable.Ask
+}
+
 // call is one thing for the core loop to do. Until it is queued it belongs to
 // the caller, then to the core loop.
 type call struct {
-	kind   callKind
-	req    *locktable.Request
-	read   func(serving.View)
-	belief serving.Belief
-	// grants and asks answer a KeepAlive; written before done.
-	grants []locktable.Grant
-	asks   []locktable.Ask
+	kind  callKind
+	req   *locktable.Request
+	read  func(serving.View)
+	alive *keepAlive // of callKeepAlive
 	// verified is the result of a file's writer: of a callVerified, and of a request that was
 	// parked for it.
 	verified *protected.Verification
@@ -58,6 +65,8 @@ type call struct {
 	// those of the commit that it waited for.
 	at    time.Duration
 	times commitTimes
+	// trace is nil for a call that is not traced.
+	trace *callTrace
 }
 
 func (c *call) answerUnknown() {
@@ -152,12 +161,12 @@ func (p *Primary) Renew(ctx context.Context, lock cluster.LockName, token cluste
 func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, b serving.Belief) (
 	grants []locktable.Grant, asks []locktable.Ask, out locktable.Outcome, err error,
 ) {
-	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client, Identity: serving.CallerOf(ctx).Name()}, belief: b}
+	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client, Identity: serving.CallerOf(ctx).Name()}, alive: &keepAlive{belief: b}}
 	out, err = p.await(ctx, c)
 	if err != nil || out.Status != cluster.StatusOK {
 		return nil, nil, out, err // the core loop may still be writing c
 	}
-	return c.grants, c.asks, out, nil
+	return c.alive.grants, c.alive.asks, out, nil
 }
 
 // Read calls f with the table, in the core loop: f must be quick and must not change it. What f
@@ -194,6 +203,21 @@ func (p *Primary) Resign(ctx context.Context, reason string) error {
 	return err
 }
 
+// Raise raises the feature level of the cluster. The caller has found that every server knows this level. A level that
+// is not above the present one is OK, too: nothing is logged.
+func (p *Primary) Raise(ctx context.Context, level uint32) (locktable.Outcome, error) {
+	return p.await(ctx, &call{kind: callRaise, req: &locktable.Request{Level: level}})
+}
+
+// Admit makes a server that joined a member. The caller has found that it is able to be primary. It is OK, too, if no such
+// server joins any more: nothing is logged.
+func (p *Primary) Admit(ctx context.Context, id cluster.ServerID) (locktable.Outcome, error) {
+	return p.await(ctx, &call{kind: callAdmit, req: &locktable.Request{Members: &locktable.MembersRequest{Change: cluster.MemberChange{Server: cluster.Member{ID: id}}}}})
+}
+
+// Level returns the feature level of the cluster, as far as this term has decided; 0 before the term has adopted a log.
+func (p *Primary) Level() uint32 { return p.clusterLevel.Load() }
+
 // Submit queues requests in this order and takes ownership of them, as Do does. After Ended
 // is closed, requests without an answer are UNKNOWN.
 func (p *Primary) Submit(orders []*serving.AsyncRequest) {
@@ -214,6 +238,9 @@ func (p *Primary) Submit(orders []*serving.AsyncRequest) {
 				deliver(x.order, out)
 			},
 		}
+		if o.Trace != nil {
+			x.trace = &callTrace{Trace: o.Trace, put: at}
+		}
 		calls = append(calls, x)
 	}
 	if len(calls) > 0 {
@@ -231,6 +258,11 @@ func deliver(o *serving.AsyncRequest, out locktable.Outcome) {
 func (p *Primary) await(ctx context.Context, c *call) (locktable.Outcome, error) {
 	answer := make(chan locktable.Outcome, 1)
 	c.at = p.age()
+	if p.opt.Traces.Tracer() != nil && c.op() != 0 { // else there is no need to search the context
+		if t := serving.TraceOf(ctx); t != nil {
+			c.trace = &callTrace{Trace: t, put: c.at}
+		}
+	}
 	c.done = func(out locktable.Outcome) {
 		p.countAnswer(c, out.Status)
 		answer <- out

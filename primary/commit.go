@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/primary/protected"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -25,7 +26,8 @@ type batch struct {
 	files   []func()     // to do with files' writers, after the appends
 	losses  []watch.Loss // published with the frame
 	ended   history.Batch
-	places  int // records among all that give a request its place in a queue, and nothing else
+	members *cluster.Membership // the list of servers that it makes, nil for none
+	places  int                 // records among all that give a request its place in a queue, and nothing else
 	resigns bool
 	tally   meter.Tally
 	times   commitTimes
@@ -54,7 +56,7 @@ func (b *batch) reset(at wal.Position) {
 	clear(b.appends)
 	clear(b.files)
 	b.answers, b.appends, b.files = b.answers[:0], b.appends[:0], b.files[:0]
-	b.losses, b.places, b.resigns = nil, 0, false
+	b.losses, b.members, b.places, b.resigns = nil, nil, 0, false
 	b.ended.Reset()
 	b.tally.Reset()
 	b.times = commitTimes{}
@@ -105,6 +107,7 @@ func (p *Primary) commit(b *batch) {
 	// The check began after the sync: no claimant had fenced this term before the
 	// frame was durable, so a later claimant finds the frame when it scans.
 	p.setEnd(b.End())
+	p.setMembers(b.members)
 	b.times.checked = p.age()
 	p.countBatch(b)
 	for i := range b.appends {
@@ -199,7 +202,8 @@ func (p *Primary) logRecord(r *locktable.Record, s *silence) {
 	e := p.opt.Log.Debug()
 	switch r.Kind {
 	case locktable.KindExpire, locktable.KindBreak, locktable.KindForceClear, locktable.KindQuarantine,
-		locktable.KindTerm, locktable.KindHandedOver, locktable.KindRotate, locktable.KindSeal, locktable.KindAsk:
+		locktable.KindTerm, locktable.KindHandedOver, locktable.KindRotate, locktable.KindSeal, locktable.KindAsk,
+		locktable.KindLevel, locktable.KindMembers:
 		e = p.opt.Log.Info()
 	}
 	if !e.Enabled() {
@@ -218,6 +222,12 @@ func (p *Primary) logRecord(r *locktable.Record, s *silence) {
 	}
 	if r.Reason != "" || r.Actor != "" {
 		e = e.Str("actor", r.Actor).Str("reason", r.Reason)
+	}
+	if r.Kind == locktable.KindLevel {
+		e = e.Uint32("feature_level", r.Level).Str("version", r.Version)
+	}
+	if r.Kind == locktable.KindMembers {
+		e = e.Str("members", r.Members)
 	}
 	if s != nil {
 		e = e.Dur("heard_ago", s.heardAgo).Dur("own_timer_late_by", s.late)

@@ -43,6 +43,7 @@ type core struct {
 	expired   map[cluster.ClientID]time.Duration // when a lease of these last ended for want of a renewal
 	slots     map[cluster.FileName]*fileSlot
 	rules     *access.Rules // those in force at the beginning of the round
+	looks     []markLook    // at the ends of the log, for the ages of marks, the oldest first
 	quotas    *quotaCounts  // nil where the rules limit nothing that the table has
 	// parkedBytes is how much data the calls have that wait for the verification of a file.
 	parkedBytes int
@@ -86,6 +87,7 @@ func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 	}
 	close(c.always)
 	c.cur.reset(at)
+	c.p.clusterLevel.Raise(p.term.Level(table))
 	return c
 }
 
@@ -348,6 +350,10 @@ func (c *core) serve(x *call) {
 		c.apply(c.table.DecideHandover(x.req.Reason, c.p.Epoch(), c.recs[:0]), nil)
 		c.cur.resigns = true
 		c.answer(x, locktable.Outcome{Status: cluster.StatusOK})
+	case callRaise:
+		c.raise(x)
+	case callAdmit:
+		c.admitMember(x)
 	case callRequest:
 		c.request(x)
 	}
@@ -386,7 +392,10 @@ func (c *core) unseen(q *locktable.Request) bool {
 // decide turns a request into records and an answer.
 func (c *core) decide(x *call, facts locktable.FileFacts) {
 	q := x.req
-	q.Mark, q.Level = c.mark, c.p.level.Load()
+	q.Mark, q.Level = c.mark, c.recordLevel()
+	if q.Members != nil {
+		q.Members.First = c.p.term.FirstServers()
+	}
 	recs, d := c.table.Decide(q, c.p.Epoch(), facts, c.recs[:0])
 	if c.quotas != nil && len(recs) > 0 { // a repeat has none, and gets its answer
 		if why := c.quotas.refuses(q, recs); why != "" {
@@ -530,7 +539,7 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 	case locktable.KindEnqueue:
 		c.cur.places++
 		c.countWaiter(waitKey{r.Client, r.Request}, r.TTL, r.Wait, c.now)
-	case locktable.KindWaitTimeout, locktable.KindCancel:
+	case locktable.KindWaitTimeout, locktable.KindCancel, locktable.KindSkip:
 		c.endWait(waitKey{r.Client, r.Request}, r)
 	case locktable.KindAsk:
 		c.countAsk(r.Lock, r.Token, c.now+r.Wait)
@@ -546,6 +555,9 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 	case locktable.KindRotate:
 		c.p.term.Bound(r.Inode)
 		c.dropSlot(r.File)
+	case locktable.KindMembers:
+		list, _ := c.table.Members()
+		c.cur.members = &list
 	case locktable.KindForceClear:
 		clear(c.appended)
 		for key := range c.waits {

@@ -103,3 +103,20 @@ func (l *Loop) Counted() (leases, clients, waiters int) {
 
 // Table is that of the loop.
 func (l *Loop) Table() *locktable.Table { return l.c.table }
+
+// RecordLevel returns the level that records may need in a cluster of a level, whose servers that are reached know another.
+func RecordLevel(of, reached uint32) uint32 {
+	c := &core{p: &Primary{}}
+	c.p.clusterLevel.Raise(of)
+	c.p.SetLevel(reached)
+	return c.recordLevel()
+}
+
+// Raised notes the raises of a cluster whose term is this one, in this order, and returns its level.
+func (l *Loop) Raised(levels ...uint32) uint32 {
+	l.c.p.log = new(wal.Log)
+	for _, n := range levels {
+		l.c.p.raised(n)
+	}
+	return l.c.p.Level()
+}

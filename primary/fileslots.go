@@ -183,14 +183,22 @@ func (c *core) followAppend(r *locktable.Record, appended *call) {
 	c.cur.appends = append(c.cur.appends, job)
 }
 
-// refuseFull refuses what would use up the log while no next segment can be made, and appends
-// to a file that cannot be written; false if the request is admitted. Requests that end a grant
+// refuseFull refuses what would use up the log while no next segment can be made, appends
+// to a file that cannot be written, and changes of the list of servers that have to wait or to be asked of another server; false if the request is admitted. Requests that end a grant
 // or a wait always are.
 func (c *core) refuseFull(q *locktable.Request) (locktable.Outcome, bool) {
 	out := locktable.Outcome{Status: cluster.StatusStorageUnavailable, Client: q.Client, Request: q.ID, Lock: q.Lock}
 	switch q.Op {
 	case locktable.OpRelease, locktable.OpCancel, locktable.OpBreak:
 		return out, false
+	case locktable.OpMembers:
+		if why := c.refusesMember(q); why != "" {
+			out.Status, out.Message = cluster.StatusInvalidArgument, why
+			return out, true
+		}
+		if out.Message = c.unshown(); out.Message != "" {
+			return out, true
+		}
 	}
 	if c.p.noSpace.Load() && !c.p.log.NextReady() && c.p.log.Room() < 2*c.p.opt.MaxBatch {
 		out.Message = "the volume is full: free some space; releases still work"

@@ -338,16 +338,16 @@ func (c *core) keepAlive(x *call) {
 		c.answer(x, locktable.Outcome{Status: cluster.StatusPermissionDenied, Client: id, Message: why})
 		return
 	}
-	if x.belief.PlacesOnly {
+	if x.alive.belief.PlacesOnly {
 		c.hearPlaces(id)
 	} else {
 		c.touch(id)
-		x.asks = c.asksTo(id)
-		if c.differs(id, x.belief) {
+		x.alive.asks = c.asksTo(id)
+		if c.differs(id, x.alive.belief) {
 			c.tellLate(id)
-			x.grants = []locktable.Grant{} // not nil: a client that holds nothing has to learn that, too
+			x.alive.grants = []locktable.Grant{} // not nil: a client that holds nothing has to learn that, too
 			for g := range c.table.Held(id) {
-				x.grants = append(x.grants, g)
+				x.alive.grants = append(x.alive.grants, g)
 			}
 		}
 	}
@@ -412,6 +412,9 @@ func (c *core) expire() {
 		}
 		if p, ok := c.clients.due(c.now); ok {
 			c.lookAtClient(p)
+			looks++
+		}
+		if c.forgetMarks() {
 			looks++
 		}
 		if looks == before {

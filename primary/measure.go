@@ -45,27 +45,34 @@ func (p *Primary) countAnswer(x *call, status cluster.Status) {
 	now := p.age()
 	p.opt.Meter.Answer(op, status, now-x.at)
 	p.noteSlow(x, status, now)
+	if x.trace != nil {
+		p.reportTrace(x, status, now)
+	}
 }
 
 // countAnswers counts the answers of a batch that are delivered together, at this age of the term. The others count themselves.
 func (p *Primary) countAnswers(b *batch, at time.Duration) {
-	slowest := time.Duration(0)
+	slowest, traced := time.Duration(0), false
 	counts := p.opt.Meter.Begin()
 	for i := range b.answers {
 		if a := &b.answers[i]; a.joins() {
 			took := at - a.call.at
 			slowest = max(slowest, took)
+			traced = traced || a.call.trace != nil
 			counts.Answer(a.call.op(), a.out.Status, took.Seconds())
 		}
 	}
 	p.opt.Meter.End()
-	if p.opt.Slow == 0 || slowest < p.opt.Slow {
+	if (p.opt.Slow == 0 || slowest < p.opt.Slow) && !traced {
 		return
 	}
 	for i := range b.answers {
 		if a := &b.answers[i]; a.joins() {
 			a.call.times = b.times
 			p.noteSlow(a.call, a.out.Status, at)
+			if a.call.trace != nil {
+				p.reportTrace(a.call, a.out.Status, at)
+			}
 		}
 	}
 }
@@ -108,13 +115,19 @@ func (p *Primary) noteSlow(x *call, status cluster.Status, now time.Duration) {
 	}
 	if t := x.times; t.checked > 0 {
 		rest := "push"
-		if x.kind == callRequest && x.req.Op == locktable.OpAppend {
+		if x.writes() {
 			rest = "write"
 		}
 		e = e.Dur("queue", t.began-x.at).Dur("sync", t.synced-t.began).Dur("check", t.checked-t.synced).Dur(rest, now-t.checked)
 	}
+	if x.trace != nil {
+		e = e.Str("trace", x.trace.ID())
+	}
 	e.Int("more", n-1).Msg("slow call")
 }
+
+// writes reports whether the answer to a call waits for a write to a file after its commit, rather than for replicas.
+func (x *call) writes() bool { return x.kind == callRequest && x.req.Op == locktable.OpAppend }
 
 // countWork counts how long the core loop was busy since it woke, without its calls into the volume.
 func (c *core) countWork() {

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/conns"
 	"github.com/holdfast-lock/holdfast/shared/history"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/wake"
@@ -52,6 +53,9 @@ type Options struct {
 	Confirm func(context.Context) error
 	// Replicas are fed with every committed frame, in order, after its check.
 	Replicas map[cluster.ServerID]replication.Link
+	// Keeps reports whether this server would have the majority of another list of servers; nil = of any. It is called by the
+	// core loop, and must not block.
+	Keeps func(cluster.Members) bool
 	// Watch is fed likewise, and with losses; nil for none.
 	Watch *watch.Feed
 	// MaxBatch is the size at which a batch takes no further call, in bytes; 0
@@ -81,6 +85,10 @@ type Options struct {
 	Meter *meter.Meter
 	// Slow is how long a call may take before a line of the log says where the time went; 0 for never.
 	Slow time.Duration
+	// Traces says whether calls are traced, in their contexts; nil = none is.
+	Traces *serving.Traces
+	// Version is that of this binary, for people.
+	Version string
 }
 
 // Primary is one term, from its claim to its end. Run is called once, and Warm after it; the
@@ -115,6 +123,12 @@ type Primary struct {
 	}
 	// level is that of SetLevel; 0 before the first call.
 	level atomic.Uint32
+	// clusterLevel is the feature level of the cluster; 0 before the adoption.
+	clusterLevel wal.Level
+	// members is the list of servers that was committed last; nil before the adoption.
+	members atomic.Pointer[cluster.Membership]
+	// shown is the version of the list that MEMBERS shows for certain; 0 before it was looked at.
+	shown atomic.Uint64
 
 	// Owned by the housekeeper: the LSN of the last checkpoint, those of adopted ones that are damaged, and whether
 	// it reads what was adopted to find that out.
@@ -133,7 +147,7 @@ type Primary struct {
 
 	history *sidelog.History
 	index   *sidelog.Index
-	wake    struct{ segments, housekeeper wake.Signal }
+	wake    struct{ segments, housekeeper, members wake.Signal }
 	serving chan struct{} // closed when the term begins to serve
 	wg      sync.WaitGroup
 }
@@ -175,6 +189,7 @@ func New(term *volume.Term, opt Options) *Primary {
 	p.files = protected.New(fileHost{p}, term, opt.Log)
 	p.wake.segments = wake.NewSignal()
 	p.wake.housekeeper = wake.NewSignal()
+	p.wake.members = wake.NewSignal()
 	p.quorum.Store(true)
 	p.replication = replication.New(host{p}, replication.Options{
 		Cluster: term.Cluster(), Epoch: term.Epoch(), Replicas: opt.Replicas, Timing: opt.Timing, Log: opt.Log,
@@ -223,6 +238,7 @@ func (p *Primary) serve(c *core) {
 	p.wg.Go(p.segments)
 	p.wg.Go(p.housekeeper)
 	p.wg.Go(p.writeViews)
+	p.wg.Go(p.showMembers)
 	p.wg.Go(func() { p.replication.Run(p.term.Context()) })
 	p.wg.Go(func() { p.history.Run(p.term.Context()) })
 	p.wg.Go(func() { p.index.Run(p.term.Context()) })
@@ -287,7 +303,7 @@ func (p *Primary) Unanswered(now time.Time) time.Duration { return p.term.Unansw
 func (p *Primary) SetQuorum(ok bool) { p.quorum.Store(ok) }
 
 // SetLevel sets the lowest feature level of all servers that are reached: the primary decides
-// only what each of them can apply. Before the first call it decides all that this binary can.
+// only what each of them can apply. Before the first call it decides all that the cluster's level allows.
 func (p *Primary) SetLevel(level uint32) { p.level.Store(level) }
 
 // End ends the term with this cause, which Run returns.

@@ -141,7 +141,7 @@ func (q *quotaCounts) before(t *locktable.Table, r *locktable.Record) (x change)
 		if g, live := t.Live(r.Lock, r.Token); live {
 			x.lock, x.identity, x.gone = r.Lock, g.Identity, held{locks: -1}
 		}
-	case locktable.KindGrant, locktable.KindWaitTimeout, locktable.KindCancel:
+	case locktable.KindGrant, locktable.KindWaitTimeout, locktable.KindCancel, locktable.KindSkip:
 		if w, waits := t.Waiter(r.Client, r.Request); waits {
 			x.lock, x.identity, x.gone = w.Lock, w.Identity, held{waiters: -1}
 		}

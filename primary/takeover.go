@@ -58,6 +58,9 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 		return nil, p.refuse(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers on all hosts and type, with a --data-dir for each server that has one: holdfast recover --volume DIR --restored --seen-lsn %d --data-dir DATADIR",
 			ErrVolumeRolledBack, known, a.End.LSN, known))
 	}
+	if err := p.listed(a.Table); err != nil {
+		return nil, p.refuse(fmt.Errorf("the log that was to be adopted: %w", err))
+	}
 	// 4. Adoption, durable; 5. START, then the check.
 	if p.log, err = p.term.Adopt(a); err != nil {
 		return nil, err
@@ -67,6 +70,8 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	}
 	// From here on this term is what a later claimant adopts.
 	p.setEnd(a.End)
+	list := a.Table.MembersOr(p.term.FirstServers())
+	p.setMembers(&list)
 	p.replication.Begin(a)
 	p.logBytes.Store(a.LogBytes)
 	p.unread, p.adopted = a.Unread, a.End.LSN
@@ -86,10 +91,10 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 }
 
 // Refused reports whether a term ended because of the volume itself: no server can be primary
-// until an operator has repaired it.
+// until an operator has repaired it, or this one cannot until it runs a newer binary.
 func Refused(err error) bool {
 	_, damaged := errors.AsType[*wal.ScanError](err)
-	return damaged || errors.Is(err, volume.ErrDamaged) || errors.Is(err, ErrVolumeRolledBack)
+	return damaged || errors.Is(err, volume.ErrDamaged) || errors.Is(err, ErrVolumeRolledBack) || volume.TooOld(err) != nil
 }
 
 // refuse drops the log of a takeover that failed before it adopted anything. Where the term was fenced, whoever did

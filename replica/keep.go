@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -115,20 +116,8 @@ func (r *Replica) pieces(ctx context.Context, table *locktable.Table, x *locktab
 					return
 				}
 			}
-			rest(ctx, keepRest*time.Since(began))
+			retry.Rest(ctx, keepRest*time.Since(began))
 		}
-	}
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	if d <= 0 || ctx.Err() != nil {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }
 

@@ -32,8 +32,10 @@ const readLately = time.Second
 // Replica is a table fed by pushes. It is safe for use by several goroutines.
 type Replica struct {
 	began time.Time // the zero of the stamps
-	// Copies for Epoch and LSN, which must not wait for a table being applied.
+	// Copies for Epoch, LSN and Level, which must not wait for a table being applied.
 	epoch, lsn atomic.Uint64
+	level      atomic.Uint32
+	members    atomic.Pointer[cluster.Membership]
 	feed       Feed
 	rate       int // of SetHistoryRate
 
@@ -112,6 +114,12 @@ func (r *Replica) Epoch() cluster.Epoch { return cluster.Epoch(r.epoch.Load()) }
 
 // LSN returns the last LSN that was applied. It never blocks.
 func (r *Replica) LSN() cluster.LSN { return cluster.LSN(r.lsn.Load()) }
+
+// Level returns the feature level that the cluster was raised to by the log that was applied, 0 for none. It never blocks.
+func (r *Replica) Level() uint32 { return r.level.Load() }
+
+// Members returns the list of servers of the log that was applied, nil as long as it made none. It never blocks.
+func (r *Replica) Members() *cluster.Membership { return r.members.Load() }
 
 // At returns the position of the table, with the chain value; zero without a table that a primary
 // has confirmed.
@@ -203,6 +211,13 @@ func (r *Replica) ack() push.Ack {
 	r.epoch.Store(uint64(r.mu.epoch))
 	if !r.mu.unconfirmed {
 		r.lsn.Store(uint64(a.At.LSN))
+		if r.mu.table != nil {
+			n, _ := r.mu.table.Level()
+			r.level.Store(n)
+			if list, made := r.mu.table.Members(); made && (r.members.Load() == nil || r.members.Load().Version != list.Version) {
+				r.members.Store(&list)
+			}
+		}
 	}
 	return a
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -25,9 +26,10 @@ const (
 
 // Options configure a Log.
 type Options struct {
-	Dir          Dir
-	Cluster      [16]byte
-	Epoch        cluster.Epoch
+	Dir     Dir
+	Cluster [16]byte
+	Epoch   cluster.Epoch
+	// FeatureLevel is that of the cluster, which the headers of segments name.
 	FeatureLevel uint32
 	// SegmentSize of all segments that PrepareNext makes, in bytes; 0 means DefaultSegmentSize.
 	SegmentSize int64
@@ -58,6 +60,8 @@ func (o Options) withDefaults() (Options, error) {
 type Log struct {
 	opt  Options
 	base cluster.LSN
+	// level is the feature level that the headers of further segments name.
+	level Level
 
 	// owned by the goroutine that calls Append and Mark
 	seg   segment
@@ -105,6 +109,7 @@ func Start(o Options, at Position, base cluster.LSN) (*Log, error) {
 		return nil, fmt.Errorf("start log behind LSN %d: the last adopted segment ends at %d: %w", at.LSN, o.Adopted[n-1].Last, ErrGap)
 	}
 	l := &Log{opt: o, base: base, pos: at, block: alignedBuffer(BlockSize)}
+	l.level.Raise(o.FeatureLevel)
 	l.mu.closed = append(l.mu.closed, o.Adopted...)
 	name := SegmentName(at.LSN + 1)
 	if err := o.Dir.Rename(NextName, name); err != nil {
@@ -127,6 +132,22 @@ func Start(o Options, at Position, base cluster.LSN) (*Log, error) {
 	return l, nil
 }
 
+// Raise has the headers of further segments name a higher feature level: the log has a record that says so. It may be
+// called from any goroutine.
+func (l *Log) Raise(level uint32) { l.level.Raise(level) }
+
+// Level is a feature level, which only rises. Any goroutine may use it. The zero value is no level.
+type Level struct{ n atomic.Uint32 }
+
+// Load returns the highest level that it was raised to.
+func (l *Level) Load() uint32 { return l.n.Load() }
+
+// Raise makes it at least n, whoever else raises it at the same time.
+func (l *Level) Raise(n uint32) {
+	for old := l.n.Load(); n > old && !l.n.CompareAndSwap(old, n); old = l.n.Load() {
+	}
+}
+
 // prepared is a segment that has its name but no header yet.
 func (l *Log) prepared(name string, file File) (segment, error) {
 	size, err := l.inspectPrepared(file)
@@ -134,7 +155,7 @@ func (l *Log) prepared(name string, file File) (segment, error) {
 		return segment{}, errors.Join(fmt.Errorf("prepared segment %s: %w", name, err), file.Close())
 	}
 	return segment{name: name, file: file, header: SegmentHeader{
-		FeatureLevel: l.opt.FeatureLevel,
+		FeatureLevel: l.level.Load(),
 		Cluster:      l.opt.Cluster,
 		Epoch:        l.opt.Epoch,
 		First:        l.pos.LSN + 1,

@@ -5,6 +5,8 @@
 //	endpoints = "/mnt/share/holdfast"       as holdfast --endpoints takes them
 //	ca = "/etc/holdfast/ca.crt"             a certificate of the servers' authority, for these endpoints
 //	key-file = "/etc/holdfast/backup.key"   a file with a credential
+//	cert = "/etc/holdfast/backup.crt"       a file with a certificate by which the client proves who it is,
+//	cert-key = "/etc/holdfast/backup.pem"   and one with its key
 //	output = "json"                         of the command line
 //
 // The file of the host is /etc/holdfast/client.toml. That of the user, ~/.config/holdfast/config.toml, wins over it, key by key; flags
@@ -34,6 +36,8 @@ type Config struct {
 	Endpoints string `toml:"endpoints"`
 	CA        string `toml:"ca"`
 	KeyFile   string `toml:"key-file"`
+	Cert      string `toml:"cert"`
+	CertKey   string `toml:"cert-key"`
 	Output    string `toml:"output"`
 }
 

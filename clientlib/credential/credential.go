@@ -8,7 +8,6 @@ package credential
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -46,7 +45,7 @@ type Source func(ctx context.Context, cluster string) (string, error)
 //	key-file in a configuration of clients  the name of a file with it, see package clientconfig
 //	~/.config/holdfast/CLUSTER.ticket       which holdfast login writes; others must not be able to read it
 //
-// before, if not nil, is asked before the last one. Where there is no ticket, or only one that has expired, and the Source is
+// before, if not nil, is asked before the last one. A client that shows a certificate (see Beside) gets no ticket. Where there is no ticket, or only one that has expired, and the Source is
 // that of a volume (see At), it logs in by the volume's filesystem, if that takes logins.
 func FromEnvironment(getenv func(string) string, before Source) Source {
 	return func(ctx context.Context, cluster string) (string, error) {
@@ -68,6 +67,9 @@ func FromEnvironment(getenv func(string) string, before Source) Source {
 		}
 		if config.KeyFile != "" {
 			return fromFile(config.KeyFile)
+		}
+		if has, err := hasCertificate(ctx); has || err != nil {
+			return "", err
 		}
 		if before != nil {
 			if text, err := before(ctx, cluster); text != "" || err != nil {
@@ -138,11 +140,8 @@ func (s Source) For(ctx context.Context, c net.Conn) (string, error) {
 	if s == nil {
 		return "", nil
 	}
-	secured, isTLS := c.(*tls.Conn)
-	cluster := ""
-	if isTLS {
-		cluster = join.ClusterOf(secured.ConnectionState())
-	}
+	state, isTLS := join.StateOf(c)
+	cluster := join.ClusterOf(state)
 	text, err := s(ctx, cluster)
 	if err == nil && text != "" {
 		text, err = checked(text, "what Credential returned")

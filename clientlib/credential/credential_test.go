@@ -4,6 +4,7 @@ package credential_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -63,6 +64,40 @@ func TestFromEnvironment(t *testing.T) {
 		if got != x.want || (err == nil) != (x.err == "") || err != nil && (!strings.Contains(err.Error(), x.err) || strings.Contains(err.Error(), "verysecret")) {
 			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, x.want, x.err)
 		}
+	}
+}
+
+// Beside a certificate no ticket is made, or taken; a key that is named counts. A certificate that cannot be read is told.
+func TestBesideACertificate(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, ".config", "holdfast", "c1.ticket"), "hft_ticket\n", 0o600)
+	own := func(context.Context, string) (string, error) { return "hft_own", nil }
+	there := func() (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	none := func() (*tls.Certificate, error) { return nil, nil }
+	broken := func() (*tls.Certificate, error) { return nil, errors.New("it is broken") }
+	for name, x := range map[string]struct {
+		key    string
+		before credential.Source
+		c      func() (*tls.Certificate, error)
+		want   string
+		err    string
+	}{
+		"a ticket":               {"", nil, nil, "hft_ticket", ""},
+		"beside none":            {"", nil, none, "hft_ticket", ""},
+		"beside one":             {"", nil, there, "", ""},
+		"one's own":              {"", own, none, "hft_own", ""},
+		"one's own, beside one":  {"", own, there, "", ""},
+		"a key, beside one":      {"hfk_key", own, there, "hfk_key", ""},
+		"beside one that is bad": {"", own, broken, "", "it is broken"},
+	} {
+		env := map[string]string{"HOME": dir, "HOLDFAST_KEY": x.key}
+		got, err := credential.FromEnvironment(func(k string) string { return env[k] }, x.before).Beside(x.c)(t.Context(), "c1")
+		if got != x.want || (err == nil) != (x.err == "") || err != nil && !strings.Contains(err.Error(), x.err) {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, x.want)
+		}
+	}
+	if credential.Source(nil).Beside(there) != nil {
+		t.Error("who shows no credential shows one")
 	}
 }
 

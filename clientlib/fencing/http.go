@@ -44,6 +44,9 @@ type Middleware struct {
 // A request without a proof gets 401; one with a proof that is forged, has expired, or is of another lock or a shared grant
 // gets 403; one with a lower token than one that was seen gets 412, and next is not called. A body that is too long gets 413, and
 // 503 says that the guard is closed.
+//
+// What next writes beyond the server's buffer it writes while others wait for the lock's turn: set http.Server.WriteTimeout, so that a
+// client that does not read its answer cannot hold them up for ever.
 func (m *Middleware) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock := m.Lock(r)

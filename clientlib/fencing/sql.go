@@ -132,6 +132,9 @@ func (g SQL) once(ctx context.Context, db *sql.DB, key string, token Token, f fu
 //
 // and returns a *StaleError if it changed no row: a row with this id has a higher fence, or there is none. The arguments are those
 // of the statement, the token among them.
+//
+// The driver has to count the rows that the condition matches. That of MySQL counts those that the statement changes, and a
+// repeated statement changes none: set clientFoundRows=true in its data source name.
 func Exec(ctx context.Context, db Execer, key string, token Token, query string, args ...any) error {
 	r, err := db.ExecContext(ctx, query, args...)
 	if err != nil {

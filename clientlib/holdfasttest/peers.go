@@ -53,6 +53,9 @@ func (p peers) Push(ctx context.Context, to cluster.ServerID, m push.Push) (push
 	return call(ctx, p, to, func(x *node.Node) (push.Ack, error) { return x.HandlePush(m) })
 }
 
+// Follow does nothing: the servers of a test stay the same.
+func (p peers) Follow(cluster.Members) {}
+
 func (p peers) Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error {
 	_, err := call(ctx, p, to, func(x *node.Node) (struct{}, error) { return struct{}{}, x.HandleHandover(epoch) })
 	return err

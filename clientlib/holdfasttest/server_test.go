@@ -34,7 +34,7 @@ func lost(t *testing.T, l *clientlib.Lock) *clientlib.LostError {
 	t.Helper()
 	select {
 	case <-l.Context().Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the holder does not learn of it")
 	}
 	e, ok := errors.AsType[*clientlib.LostError](context.Cause(l.Context()))
@@ -387,7 +387,7 @@ func TestNothingIsLeft(t *testing.T) {
 			s.Partition()
 		})
 	})
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for goroutines() > before && time.Now().Before(deadline) {
 		runtime.Gosched()
 	}

@@ -125,6 +125,15 @@ func Whole(text string) bool {
 	return strings.HasPrefix(text, scheme) || isOutside(text) || IsPath(text)
 }
 
+// Split takes a list of endpoints apart, as people write it: one that stands for all servers, or addresses with commas or spaces
+// between.
+func Split(list string) []string {
+	if list = strings.TrimSpace(list); Whole(list) {
+		return []string{list}
+	}
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
 // IsPath reports whether a text is an endpoint that is the path of a volume.
 func IsPath(text string) bool {
 	return strings.HasPrefix(text, "/") || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../")
@@ -153,6 +162,7 @@ func Resolve(endpoints []string) (addresses []string, t *Trust, err error) {
 // The names on a volume that clients read.
 const (
 	clusterFile     = "CLUSTER"
+	membersFile     = "MEMBERS"
 	certificateFile = "ca.crt"
 )
 
@@ -162,41 +172,61 @@ func fromVolume(dir string) (addresses []string, t *Trust, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("endpoint %s: no volume is there: %w: is the share mounted?", dir, err)
 	}
-	id, addresses, err := parseCluster(b)
+	id, servers, err := parseCluster(b)
 	if err != nil {
 		return nil, nil, fmt.Errorf("endpoint %s: %s: %w", dir, clusterFile, err)
 	}
-	t = &Trust{path: filepath.Join(dir, certificateFile), file: true, name: ServerName(id)}
-	return addresses, t, t.load()
+	if b, err := os.ReadFile(filepath.Join(dir, membersFile)); err == nil {
+		servers = membersNow(b, id, servers)
+	}
+	t = &Trust{path: filepath.Join(dir, certificateFile), file: true, name: ServerName(id.String())}
+	return clientsOf(servers), t, t.load()
 }
 
-// parseCluster returns a cluster's ID and the addresses of its servers for clients.
-func parseCluster(b []byte) (id string, addresses []string, err error) {
+// parseCluster returns a cluster's ID and the servers with which it began.
+func parseCluster(b []byte) (cluster.ID, cluster.Members, error) {
 	var c struct {
 		ID      cluster.ID      `json:"cluster_id"`
 		Servers cluster.Members `json:"servers"`
 	}
-	if err := json.Unmarshal(b, &c); err != nil {
-		return "", nil, err
+	err := json.Unmarshal(b, &c)
+	if err == nil {
+		err = c.Servers.Validate()
 	}
-	if err := c.Servers.Validate(); err != nil {
-		return "", nil, err
+	return c.ID, c.Servers, err
+}
+
+// membersNow returns the servers that MEMBERS has, which shows the list of servers where that has changed. What is of another cluster, or
+// damaged, is as if it were missing: it may be old, too, and servers name the primary.
+func membersNow(b []byte, id cluster.ID, first cluster.Members) cluster.Members {
+	if list, err := cluster.ParseMembers(b, id); err == nil {
+		return list.Servers
 	}
-	for _, m := range c.Servers {
+	return first
+}
+
+// clientsOf returns the addresses for clients of the members, without those that only join.
+func clientsOf(servers cluster.Members) (addresses []string) {
+	for _, m := range servers.Voters() {
 		addresses = append(addresses, m.Client)
 	}
-	return c.ID.String(), addresses, nil
+	return addresses
 }
 
 // InRoot returns the cluster whose volume an open directory is, its servers, and by what a client recognizes them, whatever the path
 // of the directory leads to by now. It returns an error if the volume has no authority.
 func InRoot(r *os.Root) (id string, addresses []string, t *Trust, err error) {
+	var made cluster.ID
+	var servers cluster.Members
 	b, err := r.ReadFile(clusterFile)
 	if err == nil {
-		id, addresses, err = parseCluster(b)
+		made, servers, err = parseCluster(b)
 	}
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("%s: %w", clusterFile, err)
+	}
+	if b, err := r.ReadFile(membersFile); err == nil {
+		servers = membersNow(b, made, servers)
 	}
 	if b, err = r.ReadFile(certificateFile); err != nil {
 		return "", nil, nil, fmt.Errorf("the certificate of the cluster's authority (holdfast secure offer makes one): %w", err)
@@ -205,7 +235,7 @@ func InRoot(r *os.Root) (id string, addresses []string, t *Trust, err error) {
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("%s: %w", certificateFile, err)
 	}
-	return id, addresses, WithCertificate(ca, id), nil
+	return made.String(), clientsOf(servers), WithCertificate(ca, made.String()), nil
 }
 
 // ParseCertificate reads the certificate of an authority, in PEM.

@@ -377,3 +377,33 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestServersOfTheVolumeNow: where the list of servers has changed, MEMBERS on the volume has it, without those that only join. What is of
+// another cluster, or damaged by as little as a digit of an address, is as if it were missing.
+func TestServersOfTheVolumeNow(t *testing.T) {
+	s := newSite(t, 3)
+	list := cluster.Membership{Version: 3, HighestID: 4, Servers: cluster.Members{
+		{ID: 2, Client: "h2:7601", Peer: "h2:7801"}, {ID: 3, Client: "h3:7601", Peer: "h3:7801"}, {ID: 4, Client: "h4:7601", Peer: "h4:7801", Joining: true},
+	}}
+	text := cluster.MembersText(s.id, 4, list)
+	for members, want := range map[string]string{
+		text: "h2:7601 h3:7601", "": "h1:7601 h2:7601", "{": "h1:7601 h2:7601", cluster.MembersText(cluster.ID{4}, 4, list): "h1:7601 h2:7601",
+		strings.Replace(text, "h2:7601", "h5:7601", 1): "h1:7601 h2:7601",
+	} {
+		s.file("MEMBERS", members)
+		if got, _ := resolve(t, s.dir); strings.Join(got, " ") != want {
+			t.Errorf("MEMBERS is %.60q: %v, want %s", members, got, want)
+		}
+		r, err := os.OpenRoot(s.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.file("ca.crt", string(s.a.Certificate))
+		if _, got, _, err := join.InRoot(r); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("opened, MEMBERS is %.60q: %v, %v, want %s", members, got, err, want)
+		}
+		if err := errors.Join(r.Close(), os.Remove(filepath.Join(s.dir, "ca.crt"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

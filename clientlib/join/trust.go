@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -42,6 +43,8 @@ type Trust struct {
 	path string // of the authority's certificate, as messages name it
 	file bool   // path can be read again
 	name string // that servers have; "" = that of any cluster of the authority
+
+	certificate Certificate // that this client shows; nil = none
 
 	ca      atomic.Pointer[x509.Certificate] // nil with a pin, and while there is no file
 	looking atomic.Bool                      // a goroutine reads the file
@@ -108,12 +111,16 @@ func (t *Trust) Dialer(protocol string, next Dialer) Dialer {
 		if err != nil || plain {
 			return c, err
 		}
-		secured := tls.Client(c, t.config(address, protocol))
+		config, shown := t.config(address, protocol), &showing{address: address, certificate: t.certificate}
+		if t.certificate != nil {
+			config.GetClientCertificate = shown.get
+		}
+		secured := tls.Client(c, config)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			c.Close() //nolint:errcheck // nothing was said
 			return nil, explain(address, err)
 		}
-		return secured, nil
+		return shown.secured(secured), nil
 	}
 }
 
@@ -199,6 +206,19 @@ func ClusterOf(cs tls.ConnectionState) string {
 	return id
 }
 
+// isClosed reports whether an error says that the other side has closed the connection.
+func isClosed(err error) bool {
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, syscall.ECONNRESET, syscall.EPIPE}, func(e error) bool { return errors.Is(err, e) })
+}
+
+// StateOf returns what the handshake on a connection of a Trust's Dialer has shown; false where it is in plain text.
+func StateOf(c net.Conn) (tls.ConnectionState, bool) {
+	if s, ok := c.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		return s.ConnectionState(), true
+	}
+	return tls.ConnectionState{}, false
+}
+
 // explain says what a failed handshake means. It hides that the other side closed the connection: that means less after
 // a handshake has begun than before.
 func explain(address string, err error) error {
@@ -209,7 +229,9 @@ func explain(address string, err error) error {
 		return fmt.Errorf("TLS with %s: %w: %v (the file that SSL_CERT_FILE names has the authorities that are trusted)", address, ErrUntrusted, err)
 	case errors.Is(err, ErrUntrusted):
 		return fmt.Errorf("TLS with %s: %w", address, err)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe), noTLS:
+	case errors.Is(err, ErrCertificateRefused):
+		return fmt.Errorf("TLS with %s: %w", address, err)
+	case isClosed(err), noTLS:
 		return fmt.Errorf("TLS with %s: %w (%v)", address, ErrNoTLS, err)
 	}
 	return fmt.Errorf("TLS with %s: %v", address, err)

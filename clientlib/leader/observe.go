@@ -55,7 +55,7 @@ func leaderOf(l *clientlib.LockInfo) Info {
 }
 
 func holderOf(h *clientlib.HolderInfo) clientlib.Holder {
-	return clientlib.Holder{Host: h.Host, PID: int(h.PID), Command: h.Command}
+	return clientlib.Holder{User: h.User, Host: h.Host, PID: int(h.PID), Command: h.Command}
 }
 
 // Observe yields the present leader, also if there is none, and again after each change of the

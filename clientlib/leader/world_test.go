@@ -39,6 +39,11 @@ type world struct {
 	clients []*process
 }
 
+// alone are the connections of a server that has no others.
+type alone struct{ node.Peers }
+
+func (alone) Follow(cluster.Members) {}
+
 // inBubble runs a test in virtual time. The bubble fails if a goroutine is left.
 func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
@@ -62,7 +67,7 @@ func newWorldOf(seed byte, opts ...grpc.ServerOption) *world {
 		panic(err)
 	}
 	n, err := node.New(node.Options{
-		Server: 1, FS: host, Timing: cluster.DefaultTiming(), Random: random, Rand: rand.New(random),
+		Server: 1, FS: host, Timing: cluster.DefaultTiming(), Peers: alone{}, Random: random, Rand: rand.New(random),
 		FirstSegment: 1 << 20, Segment: 1 << 20,
 	})
 	if err != nil {

@@ -11,7 +11,6 @@ package login
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -159,8 +158,7 @@ func proved(next join.Dialer) join.Dialer {
 		if err != nil {
 			return nil, err
 		}
-		s, ok := c.(*tls.Conn)
-		if !ok || join.ClusterOf(s.ConnectionState()) == "" {
+		if s, ok := join.StateOf(c); !ok || join.ClusterOf(s) == "" {
 			c.Close() //nolint:errcheck // nothing was said
 			return nil, errors.New("the server has not proved over TLS that it is of this cluster")
 		}

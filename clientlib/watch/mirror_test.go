@@ -210,7 +210,7 @@ func mirrored(t *testing.T) (*watchtest.Log, []*watchtest.Server, *Mirror) {
 
 func until(t *testing.T, m *Mirror, lsn cluster.LSN) (locks int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := m.WaitUntil(ctx, func(v View) bool { locks = v.Len(); return v.LSN() >= lsn }); err != nil {
 		t.Fatalf("LSN %d: %v", lsn, err)

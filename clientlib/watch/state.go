@@ -248,7 +248,7 @@ func (x *transaction) apply(e *clientlib.Event) bool {
 		}
 	case clientlib.EventEnqueue:
 		l.QueueLength++
-	case clientlib.EventWaitTimeout:
+	case clientlib.EventWaitTimeout, clientlib.EventSkip:
 		l.QueueLength--
 	case clientlib.EventCancel:
 		if e.Lock == "" { // it did not wait
@@ -262,7 +262,8 @@ func (x *transaction) apply(e *clientlib.Event) bool {
 	case clientlib.EventForceClear:
 		x.clear()
 		return true
-	case clientlib.EventAppend, clientlib.EventQuarantine, clientlib.EventRotate, clientlib.EventSeal, clientlib.EventHandedOver, clientlib.EventTerm:
+	case clientlib.EventAppend, clientlib.EventQuarantine, clientlib.EventRotate, clientlib.EventSeal, clientlib.EventHandedOver, clientlib.EventTerm, clientlib.EventLevel, clientlib.EventMembers,
+		clientlib.EventForgetMark:
 		return true
 	default:
 		return false

@@ -146,7 +146,7 @@ func TestManyClients(t *testing.T) {
 		t.Skip("starts three servers")
 	}
 	rows := runOwn(t, "watchers", "connections", "starved", "--workers", "2", "--watchers", "5", "--rate", "50",
-		"--connections", "6", "--lease", "3s", "--starve-loops", "1")
+		"--connections", "6", "--processes", "2", "--lease", "3s", "--starve-loops", "1")
 	for name, operations := range map[string]int64{
 		"watchers, a connection each, 5 watchers of own keys": 1, "connections, connect": 6, "connections, keep-alives": 1,
 		"connections, failover": 6, "starved, quiet before": 1, "starved, under load": 1, "starved, after the load": 1,

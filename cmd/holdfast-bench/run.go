@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
@@ -22,7 +23,7 @@ import (
 // flags are those of run.
 type flags struct {
 	work.Options
-	endpoints []string
+	endpoints string
 	binary    string
 	dir       string
 	output    string
@@ -33,7 +34,7 @@ func (f *flags) validate() error {
 	if f.output != "table" && f.output != "json" {
 		return fmt.Errorf("--output %q: use table or json", f.output)
 	}
-	if len(f.endpoints) > 0 && f.binary != "" {
+	if f.endpoints != "" && f.binary != "" {
 		return errors.New("--endpoints and --binary: give one, for servers that run or for own ones")
 	}
 	return f.Options.Validate()
@@ -61,7 +62,7 @@ func runCommand() *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.StringSliceVar(&f.endpoints, "endpoints", nil, "gRPC addresses of servers that run (default: three own ones)")
+	fl.StringVar(&f.endpoints, "endpoints", "", "servers that run: addresses for clients, a volume or a join string, see package join (default: three own ones)")
 	fl.StringVar(&f.binary, "binary", "", "holdfast to run (default: beside this program, in PATH, or built from the source here)")
 	fl.StringVar(&f.dir, "dir", ".holdfast", "where own servers have their directory: put it on the filesystem in question")
 	fl.StringVarP(&f.output, "output", "o", "table", "table or json")
@@ -100,7 +101,7 @@ func run(ctx context.Context, f *flags, chosen []work.Workload, r *bench.Report)
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	r.Begin(dir)
-	if len(f.endpoints) == 0 {
+	if f.endpoints == "" {
 		if f.binary, err = servers.FindBinary(f.binary, dir); err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ func run(ctx context.Context, f *flags, chosen []work.Workload, r *bench.Report)
 // does not allow.
 func (f *flags) possible(chosen []work.Workload, r *bench.Report) (all []work.Workload, err error) {
 	for _, w := range chosen {
-		if w.OwnServers && len(f.endpoints) > 0 {
+		if w.OwnServers && f.endpoints != "" {
 			r.Skipped = append(r.Skipped, w.Name+": it does this only to servers of its own")
 			continue
 		}
@@ -150,8 +151,8 @@ func (f *flags) possible(chosen []work.Workload, r *bench.Report) (all []work.Wo
 
 // runOne runs one workload, against fresh servers unless there are others.
 func runOne(ctx context.Context, f *flags, w work.Workload, dir string, say bench.Progress) (rows []bench.Row, err error) {
-	e := &work.Env{Options: f.Options, Endpoints: f.endpoints, Dir: dir, Say: say}
-	if len(f.endpoints) == 0 && !w.NoServers {
+	e := &work.Env{Options: f.Options, Endpoints: join.Split(f.endpoints), Dir: dir, Say: say}
+	if f.endpoints == "" && !w.NoServers {
 		if e.Servers, err = servers.Start(ctx, f.binary, dir, w.Servers); err != nil {
 			return nil, err
 		}

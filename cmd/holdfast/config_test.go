@@ -129,19 +129,21 @@ func TestReload(t *testing.T) {
 		t.Error("a file with a certificate that is not there was used")
 	}
 
-	c.write("web-origins = [\"" + a + "\"]\nlog-level = \"debug\"\nhistory-rate = 5\nunix = \"/tmp/x\"\n")
+	c.write("web-origins = [\"" + a + "\"]\nlog-level = \"debug\"\nhistory-rate = 5\nunix = \"/tmp/x\"\ntls-min = \"1.2\"\n")
 	r := c.reload(6)
 	equal(t, "changed", strings.Join(r.Changed, " "), "web-origins")
-	equal(t, "for a restart", strings.Join(r.Restart, " "), "unix history-rate")
-	equal(t, "status", c.pending(), "unix,history-rate")
-	if out := c.try("", "status").out; !strings.Contains(out, "needs a restart for unix, history-rate") {
+	equal(t, "for a restart", strings.Join(r.Restart, " "), "unix tls-min history-rate")
+	equal(t, "status", c.pending(), "unix,tls-min,history-rate")
+	if out := c.try("", "status").out; !strings.Contains(out, "needs a restart for unix, tls-min, history-rate") {
 		t.Errorf("status: %s", out)
 	}
 	if !c.admits(a) {
 		t.Error("what needs no restart did not count")
 	}
-	if !strings.Contains(c.logs.String(), "needs a restart: history-rate") {
-		t.Error("the log does not say what needs a restart")
+	for _, name := range r.Restart {
+		if !strings.Contains(c.logs.String(), "needs a restart: "+name) {
+			t.Errorf("the log does not say that %s needs a restart", name)
+		}
 	}
 
 	c.write("web-origins = [\"" + b + "\"]\nlog-level = \"error\"\n")

@@ -100,3 +100,19 @@ func TestEndsWhileNobodyReadsTheLog(t *testing.T) {
 		}
 	})
 }
+
+// TestDevSaysWhatItLeaves: the volume of a trial is large, and nobody else removes it.
+func TestDevSaysWhatItLeaves(t *testing.T) {
+	w := startDev(t)
+	w.primary(0)
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, w.cmd)
+	all := fmt.Sprint(w.logs)
+	_, last, _ := strings.Cut(all, "what the servers stored stays, ")
+	var size int
+	if _, err := fmt.Sscanf(last, "%d MiB;", &size); err != nil || size < 16 || !strings.HasSuffix(last, "\ndev      |   rm -r "+w.dir+"\n") {
+		t.Errorf("dev ends with %q (%v), want the size of its volume, at least one segment, and how to remove it", last, err)
+	}
+}

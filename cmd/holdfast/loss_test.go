@@ -35,7 +35,7 @@ func (w *world) client() *clientlib.Client {
 func (w *world) lose(lock cluster.LockName, args ...string) (receipt clientlib.Receipt, told, asked *clientlib.LostError) {
 	t := w.t
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l, err := w.client().Acquire(ctx, lock, clientlib.AcquireOptions{TTL: time.Minute})
 	if err != nil {
@@ -76,7 +76,7 @@ func TestLossIsTold(t *testing.T) {
 	w.primary(0)
 	next := make(chan cluster.Token, 1)
 	waiter := func() {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		l, err := w.client().Acquire(ctx, "broken", clientlib.AcquireOptions{TTL: time.Minute, Wait: clientlib.Forever})
 		if err != nil {
@@ -126,7 +126,7 @@ func TestLossIsTold(t *testing.T) {
 // the rest, the append too that was executed and not answered.
 func (w *world) lossAfterACut() {
 	t := w.t
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l, err := w.client().Acquire(ctx, "cut", clientlib.AcquireOptions{TTL: time.Second})
 	if err != nil {

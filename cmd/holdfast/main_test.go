@@ -228,7 +228,7 @@ func (w *world) primary(not uint32) (id uint32, pid int) {
 
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {

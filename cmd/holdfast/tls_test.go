@@ -134,7 +134,7 @@ func TestClientsOverTLS(t *testing.T) {
 // overLibrary uses a session and a stream.
 func overLibrary(t *testing.T, c *clientlib.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l, err := c.Acquire(ctx, "own", clientlib.AcquireOptions{Wait: clientlib.Forever})
 	if err != nil {

@@ -88,7 +88,7 @@ func (c *socket) hear(what string, is func(*socketWord) bool) socketWord {
 			return x
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	for {
 		_, b, err := c.c.Read(ctx)

@@ -93,6 +93,15 @@ type Counts struct {
 	Ended [ends]uint64
 	// Expired and Broken are leases, Appended bytes.
 	Expired, Broken, Appended uint64
+	// Exemplars are calls whose traces were reported last, by operation; the zero value where there is none.
+	Exemplars [ops]Exemplar
+}
+
+// Exemplar is a traced call among those that a histogram counts.
+type Exemplar struct {
+	Trace   string // its ID
+	Seconds float64
+	At      time.Time // when it was answered
 }
 
 // Answer counts one call that was answered after so many seconds.
@@ -151,6 +160,15 @@ func (m *Meter) Answer(op Op, status cluster.Status, took time.Duration) {
 		return
 	}
 	m.Begin().Answer(op, status, took.Seconds())
+	m.End()
+}
+
+// Exemplify has a call be the exemplar of its operation.
+func (m *Meter) Exemplify(op Op, e Exemplar) {
+	if op == 0 || op >= ops {
+		return
+	}
+	m.Begin().Exemplars[op] = e
 	m.End()
 }
 

@@ -25,7 +25,7 @@ type barrier struct {
 	feed  *feed
 	mu    struct {
 		sync.Mutex
-		replicas map[cluster.ServerID]*replicaProgress // its keys are never changed; empty where no answer waits
+		replicas map[cluster.ServerID]*replicaProgress // that count; empty where no answer waits
 		held     []pendingAck                          // by LSN
 		ended    bool
 	}
@@ -52,7 +52,7 @@ type pendingAck struct {
 func newBarrier(opt Options, f *feed) *barrier {
 	a := &barrier{mode: opt.Timing.PushAck, bound: opt.Timing.PushAckTimeout, log: opt.Log, feed: f}
 	a.mu.replicas = map[cluster.ServerID]*replicaProgress{}
-	if a.mode == cluster.PushAckAll || a.mode == cluster.PushAckMajority {
+	if a.Waits() {
 		for id := range opt.Replicas {
 			a.mu.replicas[id] = &replicaProgress{}
 		}
@@ -61,7 +61,29 @@ func newBarrier(opt Options, f *feed) *barrier {
 }
 
 // Waits reports whether answers wait for replicas in this configuration.
-func (a *barrier) Waits() bool { return len(a.mu.replicas) > 0 }
+func (a *barrier) Waits() bool {
+	return a.mode == cluster.PushAckAll || a.mode == cluster.PushAckMajority
+}
+
+// follow has answers wait for these replicas only. A new one is out until it has caught up, so that none waits for its snapshot.
+func (a *barrier) follow(counted map[cluster.ServerID]bool) {
+	if !a.Waits() {
+		return
+	}
+	goal := a.feed.position().LSN
+	a.mu.Lock()
+	for id := range a.mu.replicas {
+		if !counted[id] {
+			delete(a.mu.replicas, id)
+		}
+	}
+	for id := range counted {
+		if a.mu.replicas[id] == nil {
+			a.mu.replicas[id] = &replicaProgress{out: true, goal: goal, since: time.Now()}
+		}
+	}
+	a.unlock()
+}
 
 // run drops silent replicas until the term ends, and then answers what is held back.
 func (a *barrier) run(ctx context.Context) {
@@ -140,6 +162,10 @@ func (a *barrier) acknowledge(id cluster.ServerID, lsn cluster.LSN, everything b
 	now := time.Now()
 	a.mu.Lock()
 	s := a.mu.replicas[id]
+	if s == nil { // it does not count
+		a.unlock()
+		return
+	}
 	s.lsn = lsn
 	back := s.out && (everything || lsn >= s.goal && now.Sub(s.since) < a.bound)
 	switch {

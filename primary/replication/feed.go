@@ -32,8 +32,8 @@ type feed struct {
 		end    wal.Position
 		// snapshots under way: what is committed meanwhile is needed after them.
 		snapshots int
+		wakes     []wake.Signal // one for each pusher; the slice is replaced, never changed
 	}
-	wakes []wake.Signal // one for each pusher; never changed
 }
 
 // fedFrame is one frame and where it begins. Its bytes are never changed.
@@ -58,9 +58,20 @@ func (f *feed) Add(before, end wal.Position, elided []byte) {
 		f.mu.frames[0] = fedFrame{}
 		f.mu.frames = f.mu.frames[1:]
 	}
+	wakes := f.mu.wakes
 	f.mu.Unlock()
-	for _, w := range f.wakes {
+	for _, w := range wakes {
 		w.Notify()
+	}
+}
+
+// rouse has a signal notified of each frame from now on, or not any more.
+func (f *feed) rouse(w wake.Signal, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.wakes = slices.DeleteFunc(slices.Clone(f.mu.wakes), func(x wake.Signal) bool { return x == w })
+	if on {
+		f.mu.wakes = append(f.mu.wakes, w)
 	}
 }
 

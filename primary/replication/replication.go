@@ -43,36 +43,67 @@ type Link interface {
 	Push(ctx context.Context, p push.Push) (push.Ack, error)
 }
 
+// Replica is a server that is fed.
+type Replica struct {
+	Link Link
+	// Counts has answers wait for it, where they wait for replicas. A server that only joins has everything to catch up with.
+	Counts bool
+}
+
 // Options describe the term and its replicas.
 type Options struct {
 	Cluster  cluster.ID
 	Epoch    cluster.Epoch
-	Replicas map[cluster.ServerID]Link
-	Timing   cluster.Timing // PushAck and PushAckTimeout say what answers wait for
+	Replicas map[cluster.ServerID]Link // at first, each of which counts; Follow replaces them
+	Timing   cluster.Timing            // PushAck and PushAckTimeout say what answers wait for
 	Log      zerolog.Logger
 }
 
 // Replication sends what one term commits. Begin is called before Run, and both once; the other
-// methods, with those of feed and barrier, may be called from any goroutine at any time. Its own
-// fields are not changed after New.
+// methods, with those of feed and barrier, may be called from any goroutine at any time. What is not under mu is
+// not changed after New.
 type Replication struct {
 	feed
 	*barrier
-	opt     Options
-	host    Host
-	pushers []*pusher
+	opt      Options
+	host     Host
+	followed wake.Signal // mu.links was replaced
+	mu       struct {
+		sync.Mutex
+		links map[cluster.ServerID]Link
+	}
 }
 
 // New returns the replication of a term. Run sends.
 func New(host Host, opt Options) *Replication {
-	r := &Replication{opt: opt, host: host}
+	r := &Replication{opt: opt, host: host, followed: wake.NewSignal()}
 	r.barrier = newBarrier(opt, &r.feed)
-	for to, link := range opt.Replicas {
-		x := &pusher{r: r, to: to, link: link, wake: wake.NewSignal()}
-		r.feed.wakes = append(r.feed.wakes, x.wake)
-		r.pushers = append(r.pushers, x)
-	}
+	r.mu.links = opt.Replicas
 	return r
+}
+
+// Follow has these replicas fed from now on, and no others. One that is new is waited for when it has caught up; nobody waits any
+// more for one that is gone.
+func (r *Replication) Follow(all map[cluster.ServerID]Replica) {
+	links, counted := map[cluster.ServerID]Link{}, map[cluster.ServerID]bool{}
+	for id, x := range all {
+		links[id] = x.Link
+		if x.Counts {
+			counted[id] = true
+		}
+	}
+	r.barrier.follow(counted)
+	r.mu.Lock()
+	r.mu.links = links
+	r.mu.Unlock()
+	r.followed.Notify()
+}
+
+// replicas returns who is to be fed.
+func (r *Replication) replicas() map[cluster.ServerID]Link {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.links
 }
 
 // Begin sets where the term begins: at the end of the adopted log, whose last frames most
@@ -87,7 +118,35 @@ func (r *Replication) Run(ctx context.Context) {
 	if r.Waits() {
 		wg.Go(func() { r.barrier.run(ctx) })
 	}
-	for _, x := range r.pushers {
-		wg.Go(func() { x.run(ctx) })
+	stops := map[cluster.ServerID]context.CancelFunc{}
+	for {
+		links := r.replicas()
+		for id, stop := range stops {
+			if links[id] == nil {
+				stop()
+				delete(stops, id)
+			}
+		}
+		for id, link := range links {
+			if stops[id] != nil {
+				continue
+			}
+			ctx, stop := context.WithCancel(ctx)
+			stops[id] = stop
+			wg.Go(func() { r.push(ctx, id, link) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.followed:
+		}
 	}
+}
+
+// push feeds one replica until ctx ends.
+func (r *Replication) push(ctx context.Context, to cluster.ServerID, link Link) {
+	x := &pusher{r: r, to: to, link: link, wake: wake.NewSignal()}
+	r.feed.rouse(x.wake, true)
+	defer r.feed.rouse(x.wake, false)
+	x.run(ctx)
 }

@@ -208,3 +208,58 @@ func TestExportOfAHost(t *testing.T) {
 		t.Error("the table still keeps an export that was given up")
 	}
 }
+
+// TestReplicasComeAndGo: a replica is fed from when it is named, and no more when it is not. Answers wait for one that counts when it has caught up,
+// and for none that is gone.
+func TestReplicasComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timing := cluster.DefaultTiming()
+		timing.PushAck, timing.PushAckTimeout = cluster.PushAckAll, time.Hour
+		h := newHost(t, nil)
+		stuck := make(chan struct{})
+		two := &follower{r: replica.New(), hook: func(push.Push) {}}
+		three := &follower{r: replica.New(), hook: func(push.Push) { <-stuck }}
+		four := &follower{r: replica.New(), hook: func(push.Push) {}}
+		h.r = New(h, Options{Epoch: 1, Replicas: map[cluster.ServerID]Link{2: two, 3: three}, Timing: timing, Log: zerolog.New(t.Output())})
+		h.r.feed.begin(h.at, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go h.r.Run(ctx)
+		answered := make(chan bool, 1)
+		h.r.Hold(h.at.LSN, func(ok bool) { answered <- ok })
+		time.Sleep(time.Second)
+		if len(answered) != 0 {
+			t.Error("an answer did not wait for a replica that counts")
+		}
+		h.r.Follow(map[cluster.ServerID]Replica{2: {two, true}, 4: {four, false}})
+		time.Sleep(time.Second)
+		if len(answered) != 1 {
+			t.Error("an answer waits for a replica that is gone")
+		}
+		h.commit("second")
+		time.Sleep(time.Second)
+		if two.r.LSN() != h.at.LSN || four.r.LSN() != h.at.LSN {
+			t.Errorf("replicas 2 and 4 are at LSN %d and %d, want %d", two.r.LSN(), four.r.LSN(), h.at.LSN)
+		}
+		if w := h.r.Waited(); len(w) != 1 || !w[2] {
+			t.Errorf("answers wait for %v: one joins", w)
+		}
+		h.r.Follow(map[cluster.ServerID]Replica{4: {four, true}})
+		if w := h.r.Waited(); len(w) != 1 || w[4] {
+			t.Errorf("answers wait for %v at once", w)
+		}
+		time.Sleep(2 * time.Second)
+		if w := h.r.Waited(); len(w) != 1 || !w[4] {
+			t.Errorf("answers wait for %v, when it has caught up", w)
+		}
+		before := two.r.LSN()
+		h.commit("third")
+		time.Sleep(time.Second)
+		if two.r.LSN() != before || four.r.LSN() != h.at.LSN {
+			t.Errorf("replica 2 was removed at LSN %d and is at %d; 4 is at %d, want %d", before, two.r.LSN(), four.r.LSN(), h.at.LSN)
+		}
+		stop()
+		close(stuck)
+		synctest.Wait()
+	})
+}

@@ -29,6 +29,8 @@ type Caller struct {
 	Issued, Expires time.Time
 	// Operator is set for who has the volume's secrets, and so may do everything whatever the rules say.
 	Operator bool
+	// PassedOn is set where another server of the cluster passed the request on, and says so by a ticket that it signed.
+	PassedOn bool
 }
 
 // Name returns the identity, "" of a caller without a credential.

@@ -38,6 +38,12 @@ const (
 	KindRotate Kind = "rotate"
 	// KindHandover: the primary role was moved to the server To.
 	KindHandover Kind = "handover"
+	// KindUpgrade: the feature level of the cluster was to be raised to Level.
+	KindUpgrade Kind = "upgrade"
+	// KindTakeover: the server To was permitted to be primary without a majority, or that was refused.
+	KindTakeover Kind = "takeover"
+	// KindMembers: the server To was added to the list of servers, got other addresses or was removed; Command tells which.
+	KindMembers Kind = "members"
 	// KindRules: a server goes by another Version of the access rules.
 	KindRules Kind = "rules"
 	// KindCommand: an operator's Command changed the volume. Where it changed access rules or keys, Version and Diff tell how.
@@ -69,6 +75,7 @@ type Event struct {
 	Reason  string           `json:"reason,omitempty"`
 	GraceMs int64            `json:"grace_ms,omitempty"`
 	To      cluster.ServerID `json:"to,omitempty"`
+	Level   uint32           `json:"level,omitempty"`
 	Status  string           `json:"status,omitempty"`
 	Message string           `json:"message,omitempty"`
 	Expires *time.Time       `json:"expires,omitempty"`

@@ -18,7 +18,7 @@ func full() audit.Event {
 	until := moment().Add(time.Hour)
 	return audit.Event{
 		Time: moment(), Kind: audit.KindBreak, Server: 2, Identity: "user:alice", Via: "ticket", From: "10.0.0.1:99", Verb: "break", Lock: "a/b", File: "f",
-		Token: 1<<63 + 1, Actor: "me", Reason: "stuck\n\"it\"", GraceMs: 1500, To: 3, Status: "OK", Message: "done", Expires: &until, Count: 7, Host: "h",
+		Token: 1<<63 + 1, Actor: "me", Reason: "stuck\n\"it\"", GraceMs: 1500, To: 3, Level: 4, Status: "OK", Message: "done", Expires: &until, Count: 7, Host: "h",
 		Command: "key create ci", Program: "v1", Version: 12, Diff: []string{"-a", "+b"},
 	}
 }

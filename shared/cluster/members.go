@@ -38,6 +38,8 @@ type Member struct {
 	// OldHTTP is the address for HTTP in a CLUSTER from when gRPC and HTTP had one each; Client is that of gRPC then.
 	// The server takes every client at both. It is "" in a volume that was made since.
 	OldHTTP string `json:"http,omitempty"`
+	// Joining is set in a Membership for a server that was added and has not been able yet: it neither counts nor claims.
+	Joining bool `json:"joining,omitempty"`
 }
 
 // HTTPAddress returns the address for HTTP that servers of every version know: OldHTTP if there is one, else Client.
@@ -48,11 +50,12 @@ type Members []Member
 
 // memberJSON is a member in CLUSTER: with client and peer, or, as older servers wrote it, with grpc, http and peer.
 type memberJSON struct {
-	ID     ServerID `json:"id"`
-	Client string   `json:"client,omitempty"`
-	GRPC   string   `json:"grpc,omitempty"`
-	HTTP   string   `json:"http,omitempty"`
-	Peer   string   `json:"peer"`
+	ID      ServerID `json:"id"`
+	Client  string   `json:"client,omitempty"`
+	GRPC    string   `json:"grpc,omitempty"`
+	HTTP    string   `json:"http,omitempty"`
+	Peer    string   `json:"peer"`
+	Joining bool     `json:"joining,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler. Members that came from an older server are written as that one did, so that
@@ -61,9 +64,9 @@ func (m Members) MarshalJSON() ([]byte, error) {
 	all := make([]memberJSON, len(m))
 	for i, x := range m {
 		if x.OldHTTP != "" {
-			all[i] = memberJSON{ID: x.ID, GRPC: x.Client, HTTP: x.OldHTTP, Peer: x.Peer}
+			all[i] = memberJSON{ID: x.ID, GRPC: x.Client, HTTP: x.OldHTTP, Peer: x.Peer, Joining: x.Joining}
 		} else {
-			all[i] = memberJSON{ID: x.ID, Client: x.Client, Peer: x.Peer}
+			all[i] = memberJSON{ID: x.ID, Client: x.Client, Peer: x.Peer, Joining: x.Joining}
 		}
 	}
 	return json.Marshal(all)
@@ -80,13 +83,22 @@ func (m *Members) UnmarshalJSON(b []byte) error {
 		if x.Client != "" && (x.GRPC != "" || x.HTTP != "") {
 			return fmt.Errorf("server %d has an address under \"client\" and another under \"grpc\" or \"http\": it is one or the other", x.ID)
 		}
-		(*m)[i] = Member{ID: x.ID, Client: cmp.Or(x.Client, x.GRPC), Peer: x.Peer, OldHTTP: x.HTTP}
+		(*m)[i] = Member{ID: x.ID, Client: cmp.Or(x.Client, x.GRPC), Peer: x.Peer, OldHTTP: x.HTTP, Joining: x.Joining}
 	}
 	return nil
 }
 
 // Majority returns the smallest number of servers that is more than half.
 func (m Members) Majority() int { return len(m)/2 + 1 }
+
+// VolumeVotes reports whether the volume has a vote in elections, as if it were a third server: of two, one
+// alone is no majority.
+func (m Members) VolumeVotes() bool { return len(m) == 2 }
+
+// Voters returns the servers that do not only join: those that are asked, and count, when one is to be primary.
+func (m Members) Voters() Members {
+	return slices.DeleteFunc(slices.Clone(m), func(x Member) bool { return x.Joining })
+}
 
 // Find returns the member with the given ID; false if there is none.
 func (m Members) Find(id ServerID) (Member, bool) {

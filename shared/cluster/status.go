@@ -52,6 +52,10 @@ const (
 	StatusUnauthenticated Status = 20
 	// StatusLimited: a quota does not leave room for this now; nothing was done. A rate names when to ask again, a count does not.
 	StatusLimited Status = 21
+	// StatusLockChanged: somebody was granted the lock after the token that the request names, or it is not known any more that nobody was.
+	StatusLockChanged Status = 22
+	// StatusAlreadyDone: the slot that an acquire is for is done: nothing is left to do for it.
+	StatusAlreadyDone Status = 23
 )
 
 var statusWords = [...]string{
@@ -77,6 +81,8 @@ var statusWords = [...]string{
 	StatusFileSealed:         "FILE_SEALED",
 	StatusUnauthenticated:    "UNAUTHENTICATED",
 	StatusLimited:            "LIMITED",
+	StatusLockChanged:        "LOCK_CHANGED",
+	StatusAlreadyDone:        "ALREADY_DONE",
 }
 
 // Statuses returns every status that may answer a request, in order of their numbers.

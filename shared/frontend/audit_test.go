@@ -200,6 +200,43 @@ func TestEventsOfTheAudit(t *testing.T) {
 	}
 }
 
+// Who permitted a server to take over, or wanted to, is told.
+func TestTakeoversAreAudited(t *testing.T) {
+	g, told := newCredentials(t), &audited{}
+	s := service.New(startPrimary(t), service.Options{Authenticator: g, Auditor: told})
+	ctx := serving.WithCaller(t.Context(), g.callers["root"])
+	for _, c := range []struct {
+		server uint32
+		want   audit.Event
+	}{
+		{0, audit.Event{Kind: audit.KindTakeover, Identity: "user:root", To: 1, Reason: "h2 and h3 burned", Status: "ERROR", Message: "refused: server 1 is primary"}},
+		{2, audit.Event{Kind: audit.KindTakeover, Identity: "user:root", To: 1, Reason: "h2 and h3 burned", Status: "INVALID_ARGUMENT", Message: "this is server 1, and server 2 is to take over: ask that one, at its own address"}},
+	} {
+		told.take()
+		a, err := s.Takeover(ctx, &pb.TakeoverRequest{Server: c.server, Reason: c.want.Reason})
+		if err != nil || a.Message != c.want.Message {
+			t.Errorf("takeover of server %d: %v, %v", c.server, a, err)
+		}
+		if got := told.take(); !slices.EqualFunc(got, []audit.Event{c.want}, equalEvents) {
+			t.Errorf("the audit has %+v, want %+v", got, c.want)
+		}
+	}
+}
+
+// Who wanted to raise the feature level of the cluster is told, also where that was refused.
+func TestUpgradesAreAudited(t *testing.T) {
+	g, told := newCredentials(t), &audited{}
+	s := service.New(startPrimary(t), service.Options{Authenticator: g, Auditor: told})
+	told.take()
+	if a, err := s.Upgrade(serving.WithCaller(t.Context(), g.callers["root"]), &pb.UpgradeRequest{Level: 4}); err != nil || a.Status != pb.Status_STATUS_ERROR {
+		t.Errorf("upgraded: %v, %v", a, err)
+	}
+	want := []audit.Event{{Kind: audit.KindUpgrade, Identity: "user:root", Level: 4, Status: "ERROR", Message: "not yet: level 4"}}
+	if got := told.take(); !slices.EqualFunc(got, want, equalEvents) {
+		t.Errorf("the audit has %+v, want %+v", got, want)
+	}
+}
+
 func cmpBackend(b, otherwise serving.Backend) serving.Backend {
 	if b == nil {
 		return otherwise

@@ -81,7 +81,7 @@ func newCredentials(t *testing.T) *credentials {
 	g.set(t, &access.File{
 		Admins: []access.AdminRule{{Who: []string{"user:admin"}}},
 		Rules: []access.Rule{
-			{Who: []string{"user:alice", "service:fired"}, May: all, Locks: []string{"l", "f"}},
+			{Who: []string{"user:alice", "service:fired"}, May: all, Locks: []string{"l", "f", "terraform/*"}},
 			{Who: []string{"user:bob"}, May: all, Locks: []string{"other"}},
 		},
 	})
@@ -185,10 +185,14 @@ type doors struct {
 	sockets atomic.Int32
 }
 
-func newDoors(t *testing.T) *doors {
+func newDoors(t *testing.T) *doors { return newDoorsThat(t, service.Options{}) }
+
+// newDoorsThat is newDoors with these options of their service.
+func newDoorsThat(t *testing.T, opt service.Options) *doors {
 	d := &doors{t: t, g: newCredentials(t), told: &audited{}}
 	d.b = startPrimaryUnder(t, d.g.Rules)
-	d.s = service.New(d.b, service.Options{Authenticator: d.g, Auditor: d.told})
+	opt.Authenticator, opt.Auditor = d.g, d.told
+	d.s = service.New(d.b, opt)
 	d.c = dialService(t, d.s)
 	h := httpapi.New(d.s, httpapi.Options{Log: zerolog.Nop()})
 	sockets := ws.New(h.Door(), ws.Options{Log: zerolog.Nop()})
@@ -335,7 +339,11 @@ func (d *doors) web(who string, o *ops.Operation) (cluster.Status, bool) {
 	path = strings.ReplaceAll(path, "{name...}", name)
 	body := ""
 	switch fields := fieldsOf(o, d.n); {
-	case o.Name == "watch" || o.Name == "history":
+	case method == "LOCK" || method == "UNLOCK":
+		body = fmt.Sprintf(`{"ID":"id%d"}`, d.n)
+	case o.Name == "putstate" || o.Name == "deletestate":
+		path, body = fmt.Sprintf("%s?ID=id%d", path, d.n), `{"serial":1}`
+	case o.Name == "watch" || o.Name == "history" || o.Name == "lockmetrics":
 		path += "?lock=l"
 	case o.Data:
 		delete(fields, "data")
@@ -514,7 +522,7 @@ func (d *doors) socketIsCut(who string) {
 	}
 	defer c.CloseNow() //nolint:errcheck // it has ended
 	d.sockets.Add(1)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, _, err := c.Read(ctx); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
 		d.t.Errorf("the WebSocket ends with %v", err)
@@ -560,7 +568,7 @@ func TestRevokedCredentialIsCut(t *testing.T) {
 	}()
 	go func() {
 		a, err := d.c.Acquire(ctx, &pb.AcquireRequest{ClientId: "waits", RequestId: 1, Lock: "l", TtlMs: 60000, WaitMs: proto.Int64(-1)})
-		if got := statusOf(a.GetStatus(), err); got != cluster.StatusUnknown { // he may have got it at that moment
+		if got := statusOf(a.GetStatus(), err); got != cluster.StatusUnauthenticated {
 			t.Errorf("whoever waits is told %v, %v", got, err)
 		}
 		ended <- "wait"

@@ -215,7 +215,7 @@ func (f *tailer) wants(generation uint64, offset int64, text string) *pb.ReadFil
 			if offset += int64(len(r.Data)); got == text {
 				return r
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			f.t.Fatalf("told %q, want %q", got, text)
 		}
 	}
@@ -229,7 +229,7 @@ func (f *tailer) refused(status pb.Status, why string) {
 		if r.Status != status || !strings.Contains(r.Message, why) {
 			f.t.Fatalf("told %v, want %v %s", r, status, why)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		f.t.Fatalf("it goes on, want %v %s", status, why)
 	}
 }

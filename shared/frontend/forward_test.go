@@ -122,7 +122,7 @@ func TestForwardToNobody(t *testing.T) {
 	r.elect(0, 0)
 	h := serveHTTP(t, r)
 	code, body := h.post("/v1/acquire", `{"lock":"l","ttl":"30s","client_id":"c","request_id":3}`)
-	if code != 503 || body.Status != "SECONDARY_MODE" || body.Primary != nil || body.RetryAfter == "0s" || body.RequestID != 3 {
+	if code != 503 || body.Status != "SECONDARY_MODE" || body.Primary != nil || body.RetryAfter == "" || body.RequestID != 3 {
 		t.Errorf("no primary: %d %+v", code, body)
 	}
 	r.elect(1, 1)
@@ -241,15 +241,16 @@ func TestForwardKeepsItsDoubt(t *testing.T) {
 	}
 	for _, word := range words {
 		for path, body := range map[string]string{
-			"release": `{"lock":"l","token":1,"client_id":"c","request_id":1}`,
-			"break":   `{"lock":"l","client_id":"c","request_id":1}`,
+			"release":          `{"lock":"l","token":1,"client_id":"c","request_id":1}`,
+			"break":            `{"lock":"l","client_id":"c","request_id":1}`,
+			"terraform/l?ID=x": `{"serial":1}`,
 		} {
 			t.Run(word+" to "+path, func(t *testing.T) {
 				t.Parallel()
 				h := serveHTTP(t, follower(forgetful(t, startPrimary(t), word)))
 				_, got := h.post("/v1/"+path, body)
 				want := "UNKNOWN"
-				if every[word] || token[word] && path == "release" {
+				if every[word] || token[word] && path != "break" {
 					want, _, _ = strings.Cut(word, " ")
 				}
 				if got.Status != want {
@@ -413,6 +414,41 @@ type deposed struct{ *backend }
 func (d deposed) Do(_ context.Context, q *locktable.Request) (locktable.Outcome, error) {
 	d.elect(1, 2)
 	return locktable.Outcome{Status: cluster.StatusUnknown}, nil
+}
+
+// becoming is a primary that first answers so many calls as a server in its own takeover.
+type becoming struct {
+	*backend
+	early atomic.Int32
+}
+
+func (b *becoming) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	if b.early.Add(-1) >= 0 {
+		return locktable.Outcome{Status: cluster.StatusServerFencing}, nil
+	}
+	return b.backend.Do(ctx, q)
+}
+
+// A call that comes to a server in its own takeover waits for the end of that, over HTTP as over the doors of WebSocket and lines,
+// also where the server does not yet know that it is the primary.
+func TestACallWaitsForTheOwnTakeover(t *testing.T) {
+	b := &becoming{backend: startPrimary(t)}
+	front := httpapi.New(service.New(b, service.Options{}), httpapi.Options{Log: zerolog.New(t.Output())})
+	h := serveFront(t, front)
+	b.early.Store(2)
+	if got := h.ok("/v1/acquire", `{"lock":"l","ttl":"30s"}`); got.Token == 0 || b.early.Load() >= 0 {
+		t.Errorf("over HTTP: %+v", got)
+	}
+	b.early.Store(2)
+	if got := front.Door().Call(t.Context(), "acquire", []byte(`{"lock":"m","ttl":"30s"}`)); got.Status != cluster.StatusOK {
+		t.Errorf("over a door: %v %s", got.Status, got.Body)
+	}
+	b.early.Store(1)
+	b.elect(0, 0)
+	elected := &counting{Backend: b, primary: func() { b.elect(1, 1) }}
+	if got := serveHTTP(t, elected).ok("/v1/acquire", `{"lock":"n","ttl":"30s"}`); got.Token == 0 {
+		t.Errorf("before the election has ended: %+v", got)
+	}
 }
 
 // unwritten is a primary whose files cannot be written.

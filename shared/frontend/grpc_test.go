@@ -411,7 +411,7 @@ func TestEndedCallKeepsThePlaceOfItsIDs(t *testing.T) {
 		err error
 	}
 	again := make(chan result, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	go func() { a, err := c.Acquire(ctx, q()); again <- result{a, err} }()
 	breakIt()

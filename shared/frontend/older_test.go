@@ -37,7 +37,7 @@ func TestOlderClientGoesOnWithCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := pb.NewLockServiceClient(conn)
 	opened, err := c.OpenClient(ctx, &pb.OpenClientRequest{Nonce: 7})

@@ -43,7 +43,7 @@ func longFrame() string {
 
 // What one client may send and how long it may take are bounded, whatever it speaks, also where it needs no credential.
 func TestBoundsOfAConnection(t *testing.T) {
-	const web = " HTTP/1.1\r\nHost: h\r\n"
+	const web = " HTTP/1.1\r\nHost: localhost\r\n"
 	greeting := frames.Preface + frame(frames.Settings, &pb.Settings{Version: 1})
 	hello := frame(frames.Message, &pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c"}})
 	for name, x := range map[string]struct {
@@ -186,7 +186,7 @@ func TestHalfClosedConnectionsEnd(t *testing.T) {
 		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Error(err)
 		}
-		c.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // Read would say so
+		c.SetReadDeadline(time.Now().Add(time.Minute)) //nolint:errcheck // Read would say so
 		rest, err := io.ReadAll(c)
 		if all := string(b) + string(rest); errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(all, x.answer) {
 			t.Errorf("%s: %q, %v", protocol, all, err)

@@ -85,7 +85,7 @@ func TestNobodyKeepsAResetForADeafClient(t *testing.T) {
 	// leftAlone waits until the one watch that is served has begun its reset and was ended: its
 	// client has read nothing by then.
 	leftAlone := func(before int64) {
-		for over := time.After(30 * time.Second); read.times.Load() == before || impatient.Watchers() > 0; {
+		for over := time.After(time.Minute); read.times.Load() == before || impatient.Watchers() > 0; {
 			select {
 			case <-tick.C:
 			case <-over:

@@ -59,7 +59,7 @@ func connectAs(t *testing.T, c client, credential string) *stream {
 		t.Fatal(err)
 	}
 	c.sessions.ServeConn(there)
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	ours, err := proto.Marshal(&pb.Settings{Version: 1, Credential: credential})

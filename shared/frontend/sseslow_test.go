@@ -86,7 +86,7 @@ func (p *pipes) ask(t *testing.T, query string) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprintf(c, "GET /v1/watch?%s HTTP/1.1\r\nHost: h\r\n\r\n", query); err != nil {
+	if _, err := fmt.Fprintf(c, "GET /v1/watch?%s HTTP/1.1\r\nHost: localhost\r\n\r\n", query); err != nil {
 		t.Fatal(err)
 	}
 	return c

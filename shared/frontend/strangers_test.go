@@ -73,7 +73,7 @@ func servePort(t *testing.T, s *service.Service) (l *dialed, stop func()) {
 
 // opening returns what a client says first in a protocol, with a credential, "" for none.
 func opening(protocol, credential string) string {
-	header := "Host: h\r\n"
+	header := "Host: localhost\r\n"
 	if credential != "" {
 		header += "Authorization: Bearer " + credential + "\r\n"
 	}
@@ -271,7 +271,7 @@ func TestStrangersGetNoMemory(t *testing.T) {
 				if credential != "" {
 					header = "Authorization: Bearer " + credential + "\r\n"
 				}
-				return "POST /v1/append?lock=l&token=1&file=f HTTP/1.1\r\nHost: h\r\n" + header + "Content-Length: 1048576\r\n\r\n"
+				return "POST /v1/append?lock=l&token=1&file=f HTTP/1.1\r\nHost: localhost\r\n" + header + "Content-Length: 1048576\r\n\r\n"
 			},
 			answer: "HTTP/1.1 401 ",
 		},

@@ -123,7 +123,7 @@ func (r *fedReplica) grants(names ...string) {
 // watchFor begins a watch over gRPC that ends with the test.
 func watchFor(t *testing.T, c pb.LockServiceClient, q *pb.WatchRequest) grpc.ServerStreamingClient[pb.WatchResponse] {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	s, err := c.Watch(ctx, q)
 	if err != nil {

@@ -45,9 +45,13 @@ type Table struct {
 	fileNames sorted[cluster.FileName]
 	inodes    map[uint64]cluster.FileName
 	past      past
+	level     level
+	members   *members // nil: it is that of CLUSTER
+	marks     marks
 
 	clients   *index[cluster.ClientID, client]
 	clientIDs sorted[cluster.ClientID]
+	tied      sorted[cluster.ClientID] // of those that hold and wait
 	nonces    *index[uint64, client]
 
 	noEntry lockEntry    // of all locks that need none
@@ -67,6 +71,7 @@ func New() *Table {
 		inodes:  map[uint64]cluster.FileName{},
 		clients: newIndex(func(c *client) cluster.ClientID { return c.id }),
 		nonces:  newIndex(func(c *client) uint64 { return c.nonce }),
+		marks:   newMarks(),
 	}
 }
 
@@ -100,6 +105,7 @@ func (t *Table) mutate(r *Record) {
 	case KindEnqueue:
 		t.enqueue(r)
 	case KindRelease, KindBreak:
+		t.markDone(r)
 		t.endGrant(r)
 		t.settle(r, receiptOf(r))
 	case KindDowngrade:
@@ -116,7 +122,7 @@ func (t *Table) mutate(r *Record) {
 		t.settle(r, receiptOf(r))
 	case KindExpire:
 		t.endGrant(r)
-	case KindWaitTimeout, KindCancel:
+	case KindWaitTimeout, KindCancel, KindSkip:
 		t.leave(r, receiptOf(r))
 	case KindAppend:
 		t.append(r)
@@ -145,7 +151,14 @@ func (t *Table) mutate(r *Record) {
 		t.addClient(c)
 	case KindForgetClient:
 		t.dropClient(t.clients.get(r.Client))
-	case KindHandedOver, KindTerm: // marks in the log
+	case KindLevel:
+		t.raise(level{r.Level, r.Version})
+	case KindMembers:
+		t.setMembers(r.Members)
+		t.settle(r, receiptOf(r))
+	case KindForgetMark:
+		t.dropMark(t.marks.of[r.Lock])
+	case KindHandedOver, KindTerm: // they only stand in the log
 	}
 	t.own(r)
 }
@@ -165,7 +178,7 @@ func (t *Table) legal(r *Record) error {
 	case KindExtend:
 		return errors.Join(t.legalExtend(r), t.legalRequester(r))
 	case KindRelease, KindMetadata, KindAsk:
-		return errors.Join(t.legalToken(r), t.legalRequester(r))
+		return errors.Join(t.legalToken(r), t.legalDone(r), t.legalRequester(r))
 	case KindBreak:
 		if r.Request == 0 {
 			return t.legalToken(r)
@@ -205,6 +218,14 @@ func (t *Table) legal(r *Record) error {
 			return fmt.Errorf("client %s is unknown, holds or waits", r.Client)
 		}
 		return nil
+	case KindLevel:
+		return t.legalLevel(r)
+	case KindMembers:
+		return t.legalMembers(r)
+	case KindForgetMark:
+		return t.legalForgetMark(r)
+	case KindSkip:
+		return t.legalSkip(r)
 	default: // ForceClear, HandedOver and Term are always legal
 		return nil
 	}
@@ -212,6 +233,9 @@ func (t *Table) legal(r *Record) error {
 
 func (t *Table) legalGrant(r *Record) error {
 	l := t.locks.get(r.Lock)
+	if err := errors.Join(t.legalAfter(r), t.legalSlot(r)); err != nil {
+		return err
+	}
 	if l == nil {
 		return t.legalRequester(r)
 	}
@@ -223,7 +247,7 @@ func (t *Table) legalGrant(r *Record) error {
 		return fmt.Errorf("it is not the turn of request %d of client %s at lock %q: held under token %d, %d wait", r.Request, r.Client, r.Lock, l.oldestGrant().token, l.queued)
 	}
 	if r.Hash != w.hash || r.TTL != w.ttl || r.Mode != w.mode || r.Holder != w.holder || r.Metadata != w.metadata || r.LowWater != 0 ||
-		r.MaxHold != w.maxHold || r.Heartbeat != w.heartbeat {
+		r.MaxHold != w.maxHold || r.Heartbeat != w.heartbeat || r.Remember != w.remember || r.After != 0 || r.Slot != w.slot {
 		return fmt.Errorf("the grant differs from the waiting request %d of client %s", r.Request, r.Client)
 	}
 	return nil
@@ -357,7 +381,9 @@ func (t *Table) Clone() *Table {
 	c.lsn, c.hash = t.lsn, t.hash
 	c.lockNames, c.owed, c.fileNames, c.clientIDs = t.lockNames.clone(), t.owed.clone(), t.fileNames.clone(), t.clientIDs.clone()
 	c.asked, c.asks = t.asked.clone(), maps.Clone(t.asks) // an Ask is never changed
-	c.inodes, c.past = maps.Clone(t.inodes), t.past.clone()
+	c.inodes, c.past, c.level = maps.Clone(t.inodes), t.past.clone(), t.level
+	c.members = t.members // a list is never changed
+	c.marks = t.marks.clone()
 	for id := range t.clientIDs.all() {
 		old := t.clients.get(id)
 		// Receipts are values and what they point to never changes.
@@ -385,7 +411,7 @@ func (t *Table) Clone() *Table {
 			l.sharing.phase = s.phase
 		}
 	}
-	relink(held)
+	c.relink(held)
 	return c
 }
 
@@ -401,6 +427,7 @@ func (c *Table) cloneLock(old *lock) *lock {
 		copied.lock, copied.client, copied.prev, copied.next = n, c.clients.get(w.client.id), nil, nil
 		c.push(&copied)
 		copied.client.addWaiter(&copied)
+		c.tie(copied.client)
 	}
 	c.locks.put(n)
 	return n
@@ -419,10 +446,11 @@ func (c *Table) cloneGrant(l, old *lock) *lock {
 }
 
 // relink links the grants of each client in token order; held may be in any order.
-func relink(held []*lock) {
+func (t *Table) relink(held []*lock) {
 	slices.SortFunc(held, func(a, b *lock) int { return cmp.Compare(a.token, b.token) })
 	for _, l := range held {
 		l.client.hold(l)
+		t.tie(l.client)
 	}
 }
 

@@ -3,6 +3,7 @@
 package locktable
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
@@ -45,7 +46,7 @@ func (ck *checker) place(lsn cluster.LSN, what string) error {
 // that names the first one broken. It is slow and changes nothing.
 func (t *Table) Check() error {
 	ck := &checker{t: t, places: map[cluster.LSN]string{}}
-	if !t.lockNames.check() || !t.fileNames.check() || !t.clientIDs.check() || !t.owed.check() || !t.asked.check() {
+	if !t.lockNames.check() || !t.fileNames.check() || !t.clientIDs.check() || !t.owed.check() || !t.asked.check() || !t.tied.check() {
 		return fmt.Errorf("invariant 9: an index is out of order")
 	}
 	if t.lockNames.len() != t.locks.len() || t.fileNames.len() != len(t.files) || t.clientIDs.len() != t.clients.len() {
@@ -70,7 +71,7 @@ func (t *Table) Check() error {
 	if ck.bound != len(t.files) || len(t.inodes) != len(t.files) {
 		return fmt.Errorf("invariant 5: %d files, %d listed by locks, %d inodes", len(t.files), ck.bound, len(t.inodes))
 	}
-	if err := ck.past(); err != nil {
+	if err := errors.Join(ck.past(), ck.level(), ck.members(), ck.marks()); err != nil {
 		return err
 	}
 	for id := range t.clientIDs.all() {
@@ -80,6 +81,11 @@ func (t *Table) Check() error {
 	}
 	if ck.waiting != 0 || ck.held != 0 || ck.nonces != t.nonces.len() {
 		return fmt.Errorf("invariant 6: %d waiters and %d grants are not listed by their clients, or nonces differ", ck.waiting, ck.held)
+	}
+	for id := range t.clientIDs.all() {
+		if c := t.clients.get(id); (c.held > 0 && len(c.waits) > 0) != c.tied || c.tied != t.tied.has(id) {
+			return fmt.Errorf("invariant 9: client %s holds %d and waits for %d, and is listed as one that does both: %t", id, c.held, len(c.waits), t.tied.has(id))
+		}
 	}
 	if ck.hash != t.hash {
 		return fmt.Errorf("invariant 10: the hash is %#x, computed anew %#x", t.hash, ck.hash)
@@ -262,7 +268,7 @@ func (ck *checker) client(id cluster.ClientID, c *client) error {
 		}
 		held, token, digest = held+1, l.token, digest.With(l.token)
 	}
-	if c.heldTail != prev || held != c.held || digest != c.digest {
+	if c.heldTail != prev || held != int(c.held) || digest != c.digest {
 		return fmt.Errorf("invariant 6: lists %d grants of digest %x, %d of %x are counted", held, digest, c.held, c.digest)
 	}
 	ck.held -= held
@@ -287,7 +293,7 @@ func (ck *checker) receipts(c *client) error {
 	case c.id.Opened():
 		limit = MaxOutstanding - len(c.waits)
 	case c.id.Anonymous():
-		limit = c.held
+		limit = int(c.held)
 		if c.held == 0 && len(c.waits) == 0 {
 			return fmt.Errorf("invariant 8: anonymous, and neither holds nor waits")
 		}

@@ -22,7 +22,8 @@ type client struct {
 
 	// The held locks, linked in token order: grants only ever come at the end.
 	heldHead, heldTail *lock
-	held               int
+	held               int32
+	tied               bool           // it holds and waits
 	digest             cluster.Digest // of their tokens
 
 	waits    []*waiter // by request ID
@@ -41,7 +42,7 @@ type receipt struct {
 	hash    uint64
 	lsn     cluster.LSN
 	epoch   cluster.Epoch
-	token   cluster.Token
+	token   cluster.Token // of KindMembers the version of the list, so that no receipt needs a field for it
 	lock    cluster.LockName
 	file    *fileReceipt // nil unless the request concerned a file; never changed
 	kind    Kind         // of the record that decided the request
@@ -66,8 +67,11 @@ func receiptOf(r *Record) receipt {
 		request: r.Request, hash: r.Hash, lsn: r.LSN, epoch: r.Epoch,
 		token: r.Token, lock: r.Lock, kind: r.Kind,
 	}
-	if r.Kind == KindGrant {
+	switch r.Kind {
+	case KindGrant:
 		rc.token = cluster.Token(r.LSN)
+	case KindMembers:
+		rc.token = cluster.Token(r.membersVersion())
 	}
 	if r.File != "" {
 		rc.file = &fileReceipt{name: r.File, generation: r.Generation, offset: r.Offset, length: r.Length, crc: r.CRC}

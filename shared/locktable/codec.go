@@ -49,7 +49,12 @@ const (
 	fieldHeartbeat     protowire.Number = 28 // varint, 1
 	fieldMark          protowire.Number = 29 // fixed32
 	fieldRemember      protowire.Number = 30 // varint, 1
-	fieldLast                           = fieldRemember
+	fieldLevel         protowire.Number = 31 // varint
+	fieldVersion       protowire.Number = 32 // string
+	fieldMembers       protowire.Number = 33 // string, JSON
+	fieldAfter         protowire.Number = 34 // varint
+	fieldSlot          protowire.Number = 35 // string
+	fieldLast                           = fieldSlot
 
 	// fieldSkippable is the first number that an older binary may skip.
 	fieldSkippable protowire.Number = 64
@@ -96,6 +101,11 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendVarint(b, fieldHeartbeat, protowire.EncodeBool(r.Heartbeat))
 	b = appendFixed32(b, fieldMark, uint32(r.Mark))
 	b = appendVarint(b, fieldRemember, protowire.EncodeBool(r.Remember))
+	b = appendVarint(b, fieldLevel, uint64(r.Level))
+	b = appendString(b, fieldVersion, r.Version)
+	b = appendString(b, fieldMembers, r.Members)
+	b = appendVarint(b, fieldAfter, uint64(r.After))
+	b = appendString(b, fieldSlot, string(r.Slot))
 	b = appendVarint(b, fieldTime, uint64(r.Time))
 	return appendString(b, fieldIdentity, r.Identity)
 }
@@ -129,8 +139,8 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 }
 
 // DecodeHeader is the strict inverse of AppendHeader. It returns an error that wraps
-// ErrMalformed for bytes that AppendHeader would not have written, ErrUnknownField or
-// ErrUnknownKind for those of a newer binary. Fields that may be skipped are no error. The
+// ErrMalformed for bytes that AppendHeader would not have written, ErrUnknownField,
+// ErrUnknownKind or ErrUnknownLevel for those of a newer binary. Fields that may be skipped are no error. The
 // record does not alias b.
 func DecodeHeader(b []byte) (Record, error) {
 	r, err := (*Decoder)(nil).DecodeHeader(b)
@@ -138,7 +148,7 @@ func DecodeHeader(b []byte) (Record, error) {
 		return Record{}, err
 	}
 	if err := r.Validate(); err != nil {
-		if errors.Is(err, ErrUnknownKind) {
+		if errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrUnknownLevel) {
 			return Record{}, err
 		}
 		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
@@ -209,7 +219,7 @@ type value struct {
 // fieldType is the wire type of a known field.
 func fieldType(num protowire.Number) protowire.Type {
 	switch num {
-	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason, fieldMetadata, fieldIdentity:
+	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason, fieldMetadata, fieldVersion, fieldMembers, fieldSlot, fieldIdentity:
 		return protowire.BytesType
 	case fieldHash, fieldNonce:
 		return protowire.Fixed64Type
@@ -328,6 +338,16 @@ func (r *Record) setFileField(num protowire.Number, v value) error {
 		r.Mark = cluster.Mark(v.n)
 	case fieldRemember:
 		r.Remember, limit = true, 1
+	case fieldLevel:
+		r.Level, limit = uint32(v.n), 1<<32-1
+	case fieldVersion:
+		r.Version = v.s
+	case fieldMembers:
+		r.Members = v.s
+	case fieldAfter:
+		r.After = cluster.Token(v.n)
+	case fieldSlot:
+		r.Slot = cluster.Slot(v.s)
 	case fieldTime:
 		r.Time, limit = int64(v.n), 1<<63-1
 	case fieldIdentity:

@@ -44,6 +44,12 @@ func samples() []record {
 			r.Token, r.File, r.Generation, r.Offset, r.Length, r.CRC = 5, "a/b", 3, 1<<62, cluster.MaxAppend, 0xdeadbeef
 		}),
 		of(locktable.KindBind, func(r *record) { r.Token, r.File, r.Inode, r.Generation, r.Offset = 5, "a/b", 1<<64-1, 1, 9 }),
+		of(locktable.KindGrant, func(r *record) { r.TTL, r.Remember, r.After = time.Second, true, 1<<40-1 }),
+		of(locktable.KindEnqueue, func(r *record) { r.TTL, r.Wait, r.Remember = time.Second, forever, true }),
+		of(locktable.KindRelease, func(r *record) { r.Token, r.Slot = 5, "2026-11-22T06:00:00Z" }),
+		of(locktable.KindGrant, func(r *record) { r.TTL, r.Slot = time.Second, "build-10" }),
+		bare(locktable.KindSkip, func(r *record) { r.Lock, r.Client, r.Request = "x", "y", 1 }),
+		bare(locktable.KindForgetMark, func(r *record) { r.Lock = "x" }),
 		of(locktable.KindUnbind, func(r *record) { r.Token, r.File, r.Remember = 5, "a/b", true }),
 		bare(locktable.KindQuarantine, func(r *record) { r.File, r.Generation, r.Reason = "a/b", 2, "foreign bytes" }),
 		of(locktable.KindRotate, func(r *record) { r.Token, r.File, r.Inode, r.Generation = 5, "a/b", 12, 4 }),
@@ -61,6 +67,9 @@ func samples() []record {
 		bare(locktable.KindBreak, func(r *record) { r.Lock, r.Token, r.Actor = "x", 1, "root" }),
 		of(locktable.KindDowngrade, func(r *record) { r.Token = 5 }),
 		of(locktable.KindExtend, func(r *record) { r.Token, r.TTL = 5, time.Hour }),
+		of(locktable.KindMembers, func(r *record) { r.Lock, r.Members = "", membersText }),
+		bare(locktable.KindMembers, func(r *record) { r.Members = membersText }),
+		bare(locktable.KindLevel, func(r *record) { r.Level, r.Version, r.Time = locktable.MaxLevel, "0.2.0 é", 1<<41 }),
 		of(locktable.KindGrant, func(r *record) { r.TTL, r.Time, r.Identity = 30*time.Second, 1<<41, "cert:spiffe://é.org/a b" }),
 		bare(locktable.KindOpenClient, func(r *record) { r.Nonce, r.Identity = 1, "user:alice" }),
 	}
@@ -136,24 +145,29 @@ func TestDecodeIsStrict(t *testing.T) {
 		b    []byte
 		want error
 	}{
-		"unknown field":        {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
-		"first unknown field":  {append(bytes.Clone(base), field(31, 1)...), locktable.ErrUnknownField},
-		"unknown kind":         {append(bytes.Clone(base[:4]), field(3, 21)...), locktable.ErrUnknownKind},
-		"large unknown kind":   {append(bytes.Clone(base[:4]), field(3, 1<<20)...), locktable.ErrUnknownKind},
-		"duplicate":            {append(bytes.Clone(base), field(3, 12)...), locktable.ErrMalformed},
-		"descending":           {append(bytes.Clone(base), field(1, 1)...), locktable.ErrMalformed},
-		"explicit zero":        {append(bytes.Clone(base), field(5, 0)...), locktable.ErrMalformed},
-		"wrong wire type":      {append(bytes.Clone(base), protowire.AppendFixed32(protowire.AppendTag(nil, 5, protowire.Fixed32Type), 1)...), locktable.ErrMalformed},
-		"number of fixed size": {append(protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), 1), base[2:]...), locktable.ErrMalformed},
-		"overlong varint":      {append(bytes.Clone(base[:4]), 0x18, 0x8c, 0x00), locktable.ErrMalformed},
-		"overlong tag":         {append(bytes.Clone(base[:4]), 0x98, 0x00, 0x0c), locktable.ErrMalformed},
-		"truncated skippable":  {append(bytes.Clone(base), field(66, 300)[:3]...), locktable.ErrMalformed},
-		"identity as a number": {append(bytes.Clone(base), field(65, 300)...), locktable.ErrMalformed},
-		"bad identity":         {protowire.AppendString(protowire.AppendTag(bytes.Clone(base), 65, protowire.BytesType), "user:a\n"), locktable.ErrMalformed},
-		"negative time":        {append(bytes.Clone(base), field(64, 1<<63)...), locktable.ErrMalformed},
-		"half a heartbeat":     {append(bytes.Clone(base), field(28, 2)...), locktable.ErrMalformed},
-		"negative offset":      {append(bytes.Clone(base), field(19, 1<<63)...), locktable.ErrMalformed},
-		"empty":                {nil, locktable.ErrUnknownKind},
+		"unknown field":         {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
+		"first unknown field":   {append(bytes.Clone(base), field(36, 1)...), locktable.ErrUnknownField},
+		"too high a level":      {append(append(bytes.Clone(base[:4]), field(3, 27)...), field(31, locktable.MaxLevel+1)...), locktable.ErrUnknownLevel},
+		"a bad list of servers": {protowire.AppendString(protowire.AppendTag(append(bytes.Clone(base[:4]), field(3, 28)...), 33, protowire.BytesType), " "+membersText), locktable.ErrMalformed},
+		"level beyond its size": {append(append(bytes.Clone(base[:4]), field(3, 27)...), field(31, 1<<32)...), locktable.ErrMalformed},
+		"level of another kind": {append(bytes.Clone(base), field(31, 4)...), locktable.ErrMalformed},
+		"raise to nothing":      {append(bytes.Clone(base[:4]), field(3, 27)...), locktable.ErrMalformed},
+		"unknown kind":          {append(bytes.Clone(base[:4]), field(3, 21)...), locktable.ErrUnknownKind},
+		"large unknown kind":    {append(bytes.Clone(base[:4]), field(3, 1<<20)...), locktable.ErrUnknownKind},
+		"duplicate":             {append(bytes.Clone(base), field(3, 12)...), locktable.ErrMalformed},
+		"descending":            {append(bytes.Clone(base), field(1, 1)...), locktable.ErrMalformed},
+		"explicit zero":         {append(bytes.Clone(base), field(5, 0)...), locktable.ErrMalformed},
+		"wrong wire type":       {append(bytes.Clone(base), protowire.AppendFixed32(protowire.AppendTag(nil, 5, protowire.Fixed32Type), 1)...), locktable.ErrMalformed},
+		"number of fixed size":  {append(protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), 1), base[2:]...), locktable.ErrMalformed},
+		"overlong varint":       {append(bytes.Clone(base[:4]), 0x18, 0x8c, 0x00), locktable.ErrMalformed},
+		"overlong tag":          {append(bytes.Clone(base[:4]), 0x98, 0x00, 0x0c), locktable.ErrMalformed},
+		"truncated skippable":   {append(bytes.Clone(base), field(66, 300)[:3]...), locktable.ErrMalformed},
+		"identity as a number":  {append(bytes.Clone(base), field(65, 300)...), locktable.ErrMalformed},
+		"bad identity":          {protowire.AppendString(protowire.AppendTag(bytes.Clone(base), 65, protowire.BytesType), "user:a\n"), locktable.ErrMalformed},
+		"negative time":         {append(bytes.Clone(base), field(64, 1<<63)...), locktable.ErrMalformed},
+		"half a heartbeat":      {append(bytes.Clone(base), field(28, 2)...), locktable.ErrMalformed},
+		"negative offset":       {append(bytes.Clone(base), field(19, 1<<63)...), locktable.ErrMalformed},
+		"empty":                 {nil, locktable.ErrUnknownKind},
 	} {
 		if _, err := locktable.DecodeHeader(tc.b); !errors.Is(err, tc.want) {
 			t.Errorf("%s: got %v, want %v", why, err, tc.want)
@@ -170,6 +184,8 @@ func FuzzDecodeHeader(f *testing.F) {
 		f.Add(r.AppendHeader(nil))
 	}
 	f.Add([]byte{0x08, 1, 0x10, 1, 0x18, 12, 0x80, 0x04, 1})
+	newer := record{LSN: 2, Epoch: 1, Kind: locktable.KindLevel, Level: locktable.MaxLevel + 1, Version: "9.9"}
+	f.Add(newer.AppendHeader(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := locktable.DecodeHeader(b)
 		if err != nil {

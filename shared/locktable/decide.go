@@ -76,14 +76,15 @@ func (t *Table) decide(q *Request, d *draft, facts FileFacts) Decision {
 		if dec, ok := t.mustHold(q); !ok {
 			return dec
 		}
-		r.Kind, r.Token = KindRelease, q.Token
-		return t.decideEnd(d, r)
+		return t.decideRelease(q, d, r)
 	case OpDowngrade:
 		return t.decideDowngrade(q, d, r)
 	case OpExtend:
 		return t.decideExtend(q, d, r)
 	case OpBreak:
 		return t.decideBreak(q, d, r)
+	case OpMembers:
+		return t.decideMembers(q, d, r)
 	case OpMetadata:
 		if dec, ok := t.mustHold(q); !ok {
 			return dec
@@ -153,13 +154,16 @@ func (t *Table) admit(q *Request, id cluster.RequestID, hash uint64) (Decision, 
 
 func (t *Table) decideAcquire(q *Request, d *draft, r Record) Decision {
 	r.TTL, r.Mode, r.Holder, r.Metadata = q.TTL, q.Mode, q.Holder, q.Metadata
-	r.MaxHold, r.Heartbeat = q.MaxHold, q.Heartbeat
+	r.MaxHold, r.Heartbeat, r.Remember, r.Slot = q.MaxHold, q.Heartbeat, q.Remember || q.After != 0, q.Slot
+	if dec, refused := t.refuseMarked(q); refused {
+		return dec
+	}
 	l := t.locks.get(q.Lock)
 	if l == nil || l.admits(q.Mode) {
 		if l != nil && l.holders() >= MaxHolders {
 			return refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("lock %q has %d holders, the most there may be", q.Lock, l.holders()))
 		}
-		r.Kind = KindGrant
+		r.Kind, r.After = KindGrant, q.After
 		return decided(d.add(r))
 	}
 	if q.Wait == 0 {
@@ -209,11 +213,23 @@ func (t *Table) mustHold(q *Request) (Decision, bool) {
 	return Decision{}, true
 }
 
+func (t *Table) decideRelease(q *Request, d *draft, r Record) Decision {
+	r.Kind, r.Token = KindRelease, q.Token
+	if q.Done {
+		if r.Slot = t.live(q.Lock, q.Token).slotOf(); r.Slot == "" {
+			return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("lock %q was not acquired once for a slot under token %d: release it without done", q.Lock, q.Token))
+		}
+	}
+	return t.decideEnd(d, r)
+}
+
 // decideEnd adds r, which ends a live grant of r.Lock, and the grants that follow.
 func (t *Table) decideEnd(d *draft, r Record) Decision {
 	dec := decided(d.add(r))
 	l := t.locks.get(r.Lock)
-	t.grantBehind(d, l, l.grantWithToken(r.Token))
+	if !d.skipDone(l, r.Slot) { // else DecideOwed goes on when they are gone
+		t.grantBehind(d, l, l.grantWithToken(r.Token))
+	}
 	return dec
 }
 
@@ -358,7 +374,7 @@ func (t *Table) grantBehind(d *draft, l, g *lock) {
 	switch {
 	case s == nil: // no shared holder and no shared waiter
 		if l.head != nil {
-			d.grant(l.head)
+			t.grantOrSkip(d, l.head)
 		}
 	case g.mode == ModeExclusive && len(s.waiters) > 0:
 		d.grantAll(s.waiters)
@@ -367,7 +383,7 @@ func (t *Table) grantBehind(d *draft, l, g *lock) {
 		d.grantAll(s.owed())
 	default:
 		if w := l.firstExclusive(); w != nil {
-			d.grant(w)
+			t.grantOrSkip(d, w)
 		}
 	}
 }
@@ -386,7 +402,7 @@ func (t *Table) grantOwed(d *draft, l *lock) {
 	if s := l.sharing; s != nil && s.phase != 0 {
 		d.grantAll(s.owed())
 	} else if w := l.firstExclusive(); w != nil {
-		d.grant(w)
+		t.grantOrSkip(d, w)
 	}
 }
 
@@ -402,7 +418,7 @@ func (d *draft) grant(w *waiter) {
 	d.add(Record{
 		Kind: KindGrant, Client: w.client.id, Request: w.request, Hash: w.hash,
 		Lock: w.lock.name, TTL: w.ttl, Mode: w.mode, Holder: w.holder, Metadata: w.metadata,
-		MaxHold: w.maxHold, Heartbeat: w.heartbeat, Identity: w.client.owner(),
+		MaxHold: w.maxHold, Heartbeat: w.heartbeat, Remember: w.remember, Slot: w.slot, Identity: w.client.owner(),
 	})
 }
 

@@ -62,6 +62,10 @@
 //     for waiters, files, metadata, asks and further holders only while it has some.
 //  10. Hash() equals the hash computed anew from the whole state.
 //  11. What is remembered of ended bindings is in order and bounded.
+//  12. The feature level, if the cluster was raised to one, is one that this binary knows.
+//  13. The list of servers, if the log made one, is valid, and its version is above that of CLUSTER.
+//  14. Marks are in the order of the records that made or changed them last, bounded, and of a lock that is held the last token,
+//     if it is known, is not below that of a holder.
 //
 // # At most once
 //
@@ -119,10 +123,43 @@
 // All of it is bounded: see past. Records of older binaries remember nothing of this and are
 // applied as they always were (Record.Remember).
 //
+// # Marks
+//
+// A lock that nobody holds, waits for or bound a file to is not in the table, so that names that never come again cost nothing.
+// Where a grant asks for it (Record.Remember), the table keeps a mark of its lock for later: the token of the last grant. So it can
+// grant a lock only if nobody was granted it after a token (Record.After), and whoever held it under that token knows that
+// everything is as it left it. Where there is no mark, it is not known, and such a request is refused: never the other way around.
+//
+// A mark also has the highest slot of the lock that is done. A grant for a slot (Record.Slot) may be released as done, and from then on
+// nobody is granted the lock for that slot, nor for an earlier one: a request is answered ALREADY_DONE, and one that waits is
+// taken out of its queue by KindSkip, at once or, behind many others or after a crash, at its turn. If the holder's lease ends before, nothing is
+// done, and the next one has its turn. Slots are texts in the order of cluster.Slot.
+//
+// Marks are bounded: with more than MaxMarks the one is forgotten that was made or changed longest ago, and KindForgetMark forgets
+// those that were not changed for long. There is no clock in the table: the core loop decides when. A ForceClear leaves marks, but
+// their last tokens are not known from then on: it follows a recovery, where grants may be lost of which nobody knows.
+//
+// # Servers
+//
+// The list of the cluster's servers is that of CLUSTER, version 1, until a KindMembers makes another. Each carries the whole list
+// (cluster.Membership), so that one record says all, and each version follows the one before: no list is lost in between, and no ID
+// that was removed comes back. The table decides nothing by it: it is for those who claim, vote and connect.
+//
+// # Rings
+//
+// Clients that wait for each other in a ring (Ring) are told to people. A client is a process with any number of threads: a
+// ring is no proof that nobody goes on, so nothing is decided by it, and nobody's wait ends.
+//
 // # Feature levels
 //
+// What an older binary must not meet waits for the feature level of the cluster. KindLevel raises
+// it, only upwards, and it is part of the state: a binary that finds a higher level in the log or in a
+// state than MaxLevel refuses both (ErrUnknownLevel). Level 4 is KindLevel itself, which binaries of level
+// 3 refuse as an unknown kind; nothing else waits for it. So a log without a KindLevel can be taken over by them. Level 5 is KindMembers:
+// below it the list of servers does not change. Level 6 is marks: below it a grant that asks for one, or depends on one, is refused.
+//
 // A table may be driven by a newer binary than its replicas run. Request.Level says up to which
-// feature level records may go: binaries of level 1 know neither Mark nor Remember nor KindAlready.
+// feature level records may go, at most that of the cluster: binaries of level 1 know neither Mark nor Remember nor KindAlready.
 // For them an opened client's ID names no cluster, a Bind or Seal that changes nothing leaves no
 // receipt, and an Unbind or Rotate remembers nothing, or is refused where it would forget appends
 // that may be lost. They cannot load a table that remembers something, so from then on their level

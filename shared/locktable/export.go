@@ -25,6 +25,10 @@ type Entity struct {
 	Client  *ClientState  `json:"client,omitempty"`
 	Receipt *ReceiptState `json:"receipt,omitempty"`
 	Past    *PastState    `json:"past,omitempty"`
+	Level   *LevelState   `json:"level,omitempty"`
+	// Members is the list of servers.
+	Members *cluster.Membership `json:"members,omitempty"`
+	Mark    *MarkState          `json:"mark,omitempty"`
 }
 
 // LockState is a lock with a holder or waiters, or a part of one: a holder or
@@ -52,6 +56,8 @@ type GrantState struct {
 	Ask       *AskState         `json:"ask,omitempty"`
 	MaxHold   Span              `json:"max_hold,omitzero"`
 	Heartbeat bool              `json:"heartbeat,omitempty"`
+	Remember  bool              `json:"remember,omitempty"`
+	Slot      cluster.Slot      `json:"slot,omitempty"`
 }
 
 // AskState is an Ask to the holder of the grant.
@@ -77,6 +83,8 @@ type WaiterState struct {
 	Metadata  string            `json:"metadata,omitempty"`
 	MaxHold   Span              `json:"max_hold,omitzero"`
 	Heartbeat bool              `json:"heartbeat,omitempty"`
+	Remember  bool              `json:"remember,omitempty"`
+	Slot      cluster.Slot      `json:"slot,omitempty"`
 }
 
 // FileEntity is a bound file, as in FileState.
@@ -184,11 +192,11 @@ func (l *lock) exportHeld() *LockState {
 		GrantState{
 			Token: l.token, Epoch: l.epoch, ClientID: l.client.id, RequestID: l.request,
 			TTL: Span(l.ttl), Mode: l.mode, Holder: l.holder, SinceMS: l.since,
-			MaxHold: Span(l.maxHold), Heartbeat: l.heartbeat,
+			MaxHold: Span(l.maxHold), Heartbeat: l.heartbeat, Remember: l.remember,
 		},
 	}
 	if x := l.grant; x != nil {
-		s.grant.Metadata = x.metadata
+		s.grant.Metadata, s.grant.Slot = x.metadata, x.slot
 		if a := x.ask; a != nil {
 			s.grant.Ask = &AskState{LSN: a.LSN, Grace: Span(a.Grace), Actor: a.Actor, Reason: a.Reason}
 		}
@@ -201,7 +209,7 @@ func (w *waiter) export() WaiterState {
 	return WaiterState{
 		LSN: w.lsn, Epoch: w.epoch, ClientID: w.client.id, RequestID: w.request, Hash: Hex(w.hash),
 		TTL: Span(w.ttl), Wait: Span(w.wait), Mode: w.mode, Holder: w.holder, SinceMS: w.since, Metadata: w.metadata,
-		MaxHold: Span(w.maxHold), Heartbeat: w.heartbeat,
+		MaxHold: Span(w.maxHold), Heartbeat: w.heartbeat, Remember: w.remember, Slot: w.slot,
 	}
 }
 
@@ -252,6 +260,9 @@ type Exporter struct {
 	place   *waiter       // the next one of lock; nil when the others come later than the export
 	past    past          // as it was: it is small
 	piece   int           // of past
+	level   level         // as it was
+	members *members      // as it was
+	mark    cluster.LSN   // of the last mark: they are walked in order of their records
 
 	receipts []Entity // saved, and not returned yet
 	others   []Entity
@@ -267,12 +278,15 @@ const (
 	exportFiles
 	exportLocks
 	exportPast
+	exportLevel
+	exportMembers
+	exportMarks
 	exportDone
 )
 
 // BeginExport begins an export of the present state.
 func (t *Table) BeginExport() *Exporter {
-	x := &Exporter{t: t, at: t.lsn, hash: t.hash, past: t.past.clone()}
+	x := &Exporter{t: t, at: t.lsn, hash: t.hash, past: t.past.clone(), level: t.level, members: t.members}
 	t.exports = append(t.exports, x)
 	return x
 }
@@ -380,6 +394,20 @@ func (x *Exporter) walk(to []Entity, n int) ([]Entity, int) {
 			x.piece++
 			to = append(to, e)
 		}
+	case exportLevel:
+		if x.level != (level{}) {
+			to = append(to, Entity{Level: x.level.export()})
+			x.level = level{}
+			n--
+		}
+	case exportMembers:
+		if x.members != nil {
+			to = append(to, Entity{Members: &x.members.list})
+			x.members = nil
+			n--
+		}
+	case exportMarks:
+		return x.walkMarks(to, n)
 	}
 	return to, n
 }
@@ -624,7 +652,7 @@ type waiting struct {
 
 func (rs *Restorer) add(e Entity) error {
 	set := 0
-	for _, is := range [...]bool{e.Lock != nil, e.File != nil, e.Client != nil, e.Receipt != nil, e.Past != nil} {
+	for _, is := range [...]bool{e.Lock != nil, e.File != nil, e.Client != nil, e.Receipt != nil, e.Past != nil, e.Level != nil, e.Members != nil, e.Mark != nil} {
 		if is {
 			set++
 		}
@@ -638,6 +666,12 @@ func (rs *Restorer) add(e Entity) error {
 		return rs.t.importClient(e.Client)
 	case e.Past != nil:
 		return rs.t.importPast(e.Past)
+	case e.Level != nil:
+		return rs.t.importLevel(e.Level)
+	case e.Members != nil:
+		return rs.t.importMembers(e.Members)
+	case e.Mark != nil:
+		return rs.t.importMark(e.Mark)
 	case rs.isEarly(e):
 		rs.early = append(rs.early, e)
 		return nil
@@ -692,7 +726,7 @@ func (rs *Restorer) finish() error {
 			return err
 		}
 	}
-	relink(rs.held)
+	rs.t.relink(rs.held)
 	slices.SortFunc(rs.waiters, func(a, b waiting) int { return cmp.Compare(a.LSN, b.LSN) })
 	for i := range rs.waiters {
 		if err := rs.t.importWaiter(&rs.waiters[i]); err != nil {
@@ -727,7 +761,7 @@ func (t *Table) importGrant(name cluster.LockName, g *GrantState) (*lock, error)
 		return nil, fmt.Errorf("lock %q: max hold %v", name, time.Duration(g.MaxHold))
 	}
 	l.grantParams = t.share(c, grantParams{
-		epoch: g.Epoch, ttl: time.Duration(g.TTL), holder: g.Holder, mode: g.Mode, maxHold: time.Duration(g.MaxHold), heartbeat: g.Heartbeat,
+		epoch: g.Epoch, ttl: time.Duration(g.TTL), holder: g.Holder, mode: g.Mode, maxHold: time.Duration(g.MaxHold), heartbeat: g.Heartbeat, remember: g.Remember,
 	})
 	t.hash += t.sum(l.appendGrant)
 	return l, nil
@@ -740,6 +774,12 @@ func (t *Table) importExtra(l *lock, g *GrantState) error {
 	}
 	if g.Metadata != "" {
 		t.extrasOf(l).metadata = g.Metadata
+	}
+	if err := importSlot(g.Slot); err != nil {
+		return fmt.Errorf("lock %q: %w", l.name, err)
+	}
+	if g.Slot != "" {
+		t.extrasOf(l).slot = g.Slot
 	}
 	a := g.Ask
 	if a == nil {
@@ -759,18 +799,19 @@ func (t *Table) importExtra(l *lock, g *GrantState) error {
 
 func (t *Table) importWaiter(s *waiting) error {
 	c := t.clients.get(s.ClientID)
-	if c == nil || c.waiter(s.RequestID) != nil || !validHolder(s.Holder) || validMetadata(s.Metadata) != nil || s.MaxHold < 0 {
+	if c == nil || c.waiter(s.RequestID) != nil || !validHolder(s.Holder) || validMetadata(s.Metadata) != nil || s.MaxHold < 0 || importSlot(s.Slot) != nil {
 		return fmt.Errorf("lock %q: unknown client %q, or its request %d waits twice or is bad", s.lock, s.ClientID, s.RequestID)
 	}
 	l := t.lockFor(s.lock)
 	w := &waiter{
-		lock: l, client: c, request: s.RequestID, hash: uint64(s.Hash), lsn: s.LSN, wait: time.Duration(s.Wait), since: s.SinceMS, metadata: s.Metadata,
+		lock: l, client: c, request: s.RequestID, hash: uint64(s.Hash), lsn: s.LSN, wait: time.Duration(s.Wait), since: s.SinceMS, metadata: s.Metadata, slot: s.Slot,
 		grantParams: t.share(c, grantParams{
-			epoch: s.Epoch, ttl: time.Duration(s.TTL), holder: s.Holder, mode: s.Mode, maxHold: time.Duration(s.MaxHold), heartbeat: s.Heartbeat,
+			epoch: s.Epoch, ttl: time.Duration(s.TTL), holder: s.Holder, mode: s.Mode, maxHold: time.Duration(s.MaxHold), heartbeat: s.Heartbeat, remember: s.Remember,
 		}),
 	}
 	t.push(w)
 	c.addWaiter(w)
+	t.tie(c)
 	t.hash += t.sum(w.appendTo)
 	if l.due() {
 		t.owed.insert(l.name)

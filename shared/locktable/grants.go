@@ -30,8 +30,9 @@ type grantParams struct {
 	holder Holder
 	mode   Mode
 
-	maxHold   time.Duration
 	heartbeat bool
+	remember  bool
+	maxHold   time.Duration
 }
 
 // lockEntry is what a lock has besides one plain holder. Most locks have nothing of it and
@@ -44,12 +45,13 @@ type lockEntry struct {
 	files      *sorted[cluster.FileName] // bound to this lock; nil if none
 }
 
-// grantExtras is what few grants have: metadata, and a request to release the lock. Once
+// grantExtras is what few grants have: metadata, a slot, and a request to release the lock. Once
 // made, it stays until the grant ends.
 type grantExtras struct {
 	metadata string
-	ask      *Ask        // never changed; nil if the holder was not asked to release
-	changed  cluster.LSN // of the last change while an export was under way
+	slot     cluster.Slot // what it is for
+	ask      *Ask         // never changed; nil if the holder was not asked to release
+	changed  cluster.LSN  // of the last change while an export was under way
 }
 
 // Ask is an operator's request to the holder of a lock: release it within Grace, or the
@@ -109,8 +111,13 @@ func (t *Table) grant(r *Record) {
 	if r.Metadata != "" {
 		t.extrasOf(g).metadata = r.Metadata
 	}
+	if r.Slot != "" {
+		t.extrasOf(g).slot = r.Slot
+	}
 	c.hold(g)
+	t.tie(c)
 	t.hash += t.sum(g.appendGrant)
+	t.markGrant(r)
 	if w != nil {
 		t.owedOrVanish(l)
 	}
@@ -136,6 +143,7 @@ func (t *Table) dropGrant(l, g *lock) {
 	t.hash -= t.sum(g.appendGrant)
 	c := g.client
 	c.unhold(g)
+	t.tie(c)
 	if c.id.Anonymous() {
 		t.dropReceipt(c, g.request)
 	}
@@ -197,8 +205,9 @@ func (t *Table) owedOrVanish(l *lock) {
 	}
 }
 
-// forceClear drops every grant and waiter.
+// forceClear drops every grant and waiter. Nobody knows who was granted what before: after a recovery, records may be lost.
 func (t *Table) forceClear() {
+	t.doubtMarks()
 	for _, name := range slices.Collect(t.lockNames.all()) {
 		l := t.locks.get(name)
 		for l.head != nil {
@@ -398,7 +407,7 @@ func (t *Table) dropSlot(l, g *lock) {
 }
 
 func grantParamsOf(r *Record) grantParams {
-	return grantParams{epoch: r.Epoch, ttl: r.TTL, holder: r.Holder, mode: r.Mode, maxHold: r.MaxHold, heartbeat: r.Heartbeat}
+	return grantParams{epoch: r.Epoch, ttl: r.TTL, holder: r.Holder, mode: r.Mode, maxHold: r.MaxHold, heartbeat: r.Heartbeat, remember: r.Remember}
 }
 
 // share returns x in a place that the grants of this client have in common, and

@@ -4,13 +4,14 @@ package locktable
 
 import (
 	"encoding/binary"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // The state hash is the sum, modulo 2^64, of the hashes of all entities: grants,
-// phases, waiters, files, clients, receipts, and what is remembered of ended bindings. Each
+// phases, waiters, files, clients, receipts, what is remembered of ended bindings, the level, the list of servers, and marks of locks. Each
 // begins with a byte of its own kind and names all it belongs to, so that no two entities have
 // the same encoding.
 const (
@@ -23,6 +24,9 @@ const (
 	tagPast    = 'B'
 	tagUsed    = 'U'
 	tagLost    = 'L'
+	tagLevel   = 'V'
+	tagMembers = 'M'
+	tagMark    = 'K'
 )
 
 // OlderHash returns the hash as older binaries computed it, which did not keep Since and Lost of
@@ -70,10 +74,10 @@ func (l *lock) appendGrant(b []byte) []byte {
 	b = appendText(append(b, tagGrant), l.name)
 	b = appendText(b, l.client.id)
 	b = appendNumbers(b, uint64(l.token), uint64(l.epoch), uint64(l.request), uint64(l.ttl), uint64(l.mode))
-	b = appendLimits(l.holder.appendTo(b), l.maxHold, l.heartbeat)
+	b = appendLimits(l.holder.appendTo(b), l.grantParams)
 	// Fields that came later are left out where they are not used: older states keep their hash.
 	if x := l.grant; x != nil {
-		b = appendMetadata(b, x.metadata)
+		b = appendSlot(appendMetadata(b, x.metadata), x.slot)
 		if a := x.ask; a != nil {
 			b = appendNumbers(append(b, 'a'), uint64(a.LSN), uint64(a.Grace))
 			b = appendText(appendText(b, a.Actor), a.Reason)
@@ -82,12 +86,15 @@ func (l *lock) appendGrant(b []byte) []byte {
 	return b
 }
 
-func appendLimits(b []byte, maxHold time.Duration, heartbeat bool) []byte {
-	if maxHold != 0 {
-		b = appendNumbers(append(b, 'x'), uint64(maxHold))
+func appendLimits(b []byte, x *grantParams) []byte {
+	if x.maxHold != 0 {
+		b = appendNumbers(append(b, 'x'), uint64(x.maxHold))
 	}
-	if heartbeat {
+	if x.heartbeat {
 		b = append(b, 'h')
+	}
+	if x.remember {
+		b = append(b, 'r')
 	}
 	return b
 }
@@ -104,11 +111,18 @@ func appendMetadata(b []byte, s string) []byte {
 	return appendText(append(b, 'm'), s)
 }
 
+func appendSlot(b []byte, s cluster.Slot) []byte {
+	if s == "" {
+		return b
+	}
+	return appendText(append(b, 's'), s)
+}
+
 func (w *waiter) appendTo(b []byte) []byte {
 	b = appendText(append(b, tagWaiter), w.lock.name)
 	b = appendText(b, w.client.id)
 	b = appendNumbers(b, uint64(w.request), w.hash, uint64(w.lsn), uint64(w.epoch), uint64(w.ttl), uint64(w.wait), uint64(w.mode))
-	return appendMetadata(appendLimits(w.holder.appendTo(b), w.maxHold, w.heartbeat), w.metadata)
+	return appendSlot(appendMetadata(appendLimits(w.holder.appendTo(b), w.grantParams), w.metadata), w.slot)
 }
 
 func (f *file) appendTo(b []byte) []byte {

@@ -25,6 +25,12 @@ type oracle struct {
 	parts    map[part]bool    // the generations that files had
 	used     map[uint64]int64 // where appends to an inode ended
 	last     cluster.Token
+	granted  map[cluster.LockName]cluster.Token // the last token of each lock, if nothing was cleared since
+	marked   map[cluster.LockName]bool          // something is remembered of these locks
+	slots    map[cluster.LockName]cluster.Slot  // the highest that is done, while it is remembered
+	level    uint32
+	version  uint64                    // of the list of servers
+	servers  map[cluster.ServerID]bool // false for one that was removed
 }
 
 // oracleLock is a lock as its users see it.
@@ -40,12 +46,14 @@ type oracleHolder struct {
 	asked    string // by whom
 	ttl      time.Duration
 	maxHold  time.Duration
+	slot     cluster.Slot
 }
 
 type oraclePlace struct {
 	who      requester
 	shared   bool
 	metadata string
+	slot     cluster.Slot
 	turn     bool // it is one of a phase that has begun
 	writers  int  // who held the lock exclusively while this one waited
 }
@@ -62,7 +70,7 @@ type oracleFile struct {
 func newOracle() *oracle {
 	return &oracle{
 		locks: map[cluster.LockName]*oracleLock{}, executed: map[requester]locktable.Kind{}, files: map[cluster.FileName]*oracleFile{},
-		parts: map[part]bool{}, used: map[uint64]int64{},
+		parts: map[part]bool{}, used: map[uint64]int64{}, granted: map[cluster.LockName]cluster.Token{}, marked: map[cluster.LockName]bool{}, slots: map[cluster.LockName]cluster.Slot{}, version: 1, servers: map[cluster.ServerID]bool{1: true, 2: true, 3: true},
 	}
 }
 
@@ -161,16 +169,24 @@ func (o *oracle) see(r *record) error {
 			return fmt.Errorf("queued at lock %q, which is free", r.Lock)
 		}
 		turn := shared && !l.written() && !l.writerWaits() // a phase is being granted
-		l.queue = append(l.queue, oraclePlace{who: requester{r.Client, r.Request}, shared: shared, metadata: r.Metadata, turn: turn})
+		l.queue = append(l.queue, oraclePlace{who: requester{r.Client, r.Request}, shared: shared, metadata: r.Metadata, slot: r.Slot, turn: turn})
 		return nil
 	case locktable.KindExpire, locktable.KindRelease, locktable.KindBreak, locktable.KindDowngrade, locktable.KindMetadata, locktable.KindAsk,
 		locktable.KindExtend:
 		return o.change(r)
+	case locktable.KindSkip:
+		l := o.lock(r.Lock)
+		i := slices.IndexFunc(l.queue, func(p oraclePlace) bool { return p.who == requester{r.Client, r.Request} })
+		if i < 0 || l.queue[i].slot == "" || o.slots[r.Lock].Compare(l.queue[i].slot) < 0 {
+			return fmt.Errorf("a waiter of lock %q is told that its slot is done; %q is: %+v", r.Lock, o.slots[r.Lock], l.queue)
+		}
+		fallthrough
 	case locktable.KindWaitTimeout, locktable.KindCancel:
 		o.leave(requester{r.Client, r.Request})
 		return o.execute(r)
 	case locktable.KindForceClear:
 		clear(o.locks)
+		clear(o.granted)
 		return nil
 	case locktable.KindForgetClient: // a self-chosen client may start anew
 		for who := range o.executed {
@@ -179,9 +195,45 @@ func (o *oracle) see(r *record) error {
 			}
 		}
 		return nil
+	case locktable.KindLevel:
+		if r.Level <= o.level {
+			return fmt.Errorf("feature level %d is changed to %d", o.level, r.Level)
+		}
+		o.level = r.Level
+		return nil
+	case locktable.KindMembers:
+		return o.members(r)
+	case locktable.KindForgetMark:
+		if !o.marked[r.Lock] {
+			return fmt.Errorf("nothing was remembered of lock %q", r.Lock)
+		}
+		delete(o.marked, r.Lock)
+		delete(o.slots, r.Lock)
+		return nil
 	default:
 		return o.file(r)
 	}
+}
+
+// members is about the list of servers.
+func (o *oracle) members(r *record) error {
+	list, err := cluster.ParseMembership(r.Members)
+	if err != nil || list.Version != o.version+1 {
+		return fmt.Errorf("version %d of the list of servers follows %d: %v", list.Version, o.version, err)
+	}
+	o.version = list.Version
+	for id, there := range o.servers {
+		if _, listed := list.Servers.Find(id); listed && !there {
+			return fmt.Errorf("server %d comes back", id)
+		} else if there && !listed && !list.Removed(id) {
+			return fmt.Errorf("server %d is not listed, and not removed", id)
+		}
+		o.servers[id] = false
+	}
+	for _, id := range list.Servers.IDs() {
+		o.servers[id] = true
+	}
+	return o.execute(r)
 }
 
 // change is about one grant.
@@ -211,6 +263,12 @@ func (o *oracle) change(r *record) error {
 		if r.Kind == locktable.KindBreak && r.Request == 0 && (g.asked == "" || g.asked != r.Actor) {
 			return fmt.Errorf("lock %q is broken for %q, asked for by %q", r.Lock, r.Actor, g.asked)
 		}
+		if r.Slot != "" {
+			if g.slot != r.Slot || o.slots[r.Lock].Compare(r.Slot) >= 0 {
+				return fmt.Errorf("slot %q of %q is done under a token for %q, and %q was done", r.Slot, r.Lock, g.slot, o.slots[r.Lock])
+			}
+			o.slots[r.Lock], o.marked[r.Lock] = r.Slot, true
+		}
 		written := l.written()
 		l.holders = slices.DeleteFunc(l.holders, func(h oracleHolder) bool { return h.token == r.Token })
 		if written {
@@ -230,7 +288,7 @@ func (o *oracle) grant(r *record) error {
 		switch {
 		case i != l.next():
 			return fmt.Errorf("lock %q goes to %v, but next in %+v is %d", r.Lock, who, l.queue, l.next())
-		case p.shared != shared || p.metadata != r.Metadata:
+		case p.shared != shared || p.metadata != r.Metadata || p.slot != r.Slot:
 			return fmt.Errorf("lock %q is granted to %+v with metadata %q, shared %t", r.Lock, p, r.Metadata, shared)
 		case shared && p.writers > 1:
 			return fmt.Errorf("lock %q had %d writers while the reader %v waited", r.Lock, p.writers, who)
@@ -239,12 +297,20 @@ func (o *oracle) grant(r *record) error {
 	} else if !l.open(shared) {
 		return fmt.Errorf("lock %q goes to %v, who did not wait, before %+v", r.Lock, who, l.queue)
 	}
+	if r.Slot != "" && o.slots[r.Lock].Compare(r.Slot) >= 0 {
+		return fmt.Errorf("lock %q goes to %v for slot %q, and %q is done", r.Lock, who, r.Slot, o.slots[r.Lock])
+	}
 	token := cluster.Token(r.LSN)
 	if token <= o.last {
 		return fmt.Errorf("token %d after %d", token, o.last)
 	}
 	o.last = token
-	l.holders = append(l.holders, oracleHolder{token: token, shared: shared, metadata: r.Metadata, ttl: r.TTL, maxHold: r.MaxHold})
+	if r.After != 0 && (o.granted[r.Lock] != r.After || !o.marked[r.Lock]) {
+		return fmt.Errorf("lock %q is granted after token %d, and was granted under %d last, remembered %t", r.Lock, r.After, o.granted[r.Lock], o.marked[r.Lock])
+	}
+	o.granted[r.Lock] = token
+	o.marked[r.Lock] = o.marked[r.Lock] || r.Remember
+	l.holders = append(l.holders, oracleHolder{token: token, shared: shared, metadata: r.Metadata, ttl: r.TTL, maxHold: r.MaxHold, slot: r.Slot})
 	for i := range l.queue {
 		if !shared {
 			l.queue[i].writers++

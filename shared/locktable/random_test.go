@@ -47,7 +47,7 @@ type asked struct {
 }
 
 func TestRandomRequestsAgainstTheOracle(t *testing.T) {
-	seeds, steps := 24, 1500
+	seeds, steps := 24, 2000
 	if testing.Short() {
 		seeds, steps = 4, 800
 	}
@@ -65,6 +65,9 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	if testing.Short() {
 		return // too few steps to meet everything
 	}
+	if total["ring"] == 0 {
+		t.Error("no ring in all runs")
+	}
 	if total["together"] < 4 || total["cut"] < seeds {
 		t.Errorf("at most %d hold a lock together, %d batches were cut", total["together"], total["cut"])
 	}
@@ -76,7 +79,8 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	for _, status := range []cluster.Status{
 		cluster.StatusOK, cluster.StatusHeld, cluster.StatusInvalidToken, cluster.StatusInvalidArgument, cluster.StatusLeaseExpired,
 		cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusStaleRequest, cluster.StatusFileQuarantined,
-		cluster.StatusOffsetMismatch, cluster.StatusFileSealed, cluster.StatusPermissionDenied,
+		cluster.StatusOffsetMismatch, cluster.StatusFileSealed, cluster.StatusPermissionDenied, cluster.StatusLockChanged,
+		cluster.StatusAlreadyDone,
 	} {
 		if total[status.String()] == 0 {
 			t.Errorf("no answer %v in all runs", status)
@@ -132,6 +136,9 @@ func (w *world) step(step int) {
 		w.openOne()
 	default:
 		q := w.request()
+		if w.rng.IntN(30) == 0 {
+			q = w.members(q)
+		}
 		w.inode++
 		w.ask(q, locktable.FileFacts{Inode: 1 + w.inode%50, Size: int64(w.rng.IntN(2) * 10), Made: w.rng.IntN(4) > 0})
 	}
@@ -157,7 +164,7 @@ func (w *world) request() locktable.Request {
 	switch w.rng.IntN(24) {
 	case 0, 1:
 		q.Op = locktable.OpMetadata
-	case 2:
+	case 2, 3, 4, 5:
 		q.Op = locktable.OpSeal
 	}
 	switch w.rng.IntN(16) {
@@ -178,14 +185,7 @@ func (w *world) request() locktable.Request {
 	q.File = cluster.FileName(fmt.Sprintf("f%d", w.rng.IntN(6)))
 	switch q.Op {
 	case locktable.OpAcquire:
-		q.TTL, q.File = time.Duration(1+w.rng.IntN(3))*time.Second, ""
-		q.Wait = []time.Duration{0, 5 * time.Second, forever}[w.rng.IntN(3)]
-		q.Holder.Host = fmt.Sprintf("host%d", w.rng.IntN(2))
-		q.Mode = locktable.Mode(w.rng.IntN(2))
-		if w.rng.IntN(4) == 0 {
-			q.Metadata = fmt.Sprint("begins as ", q.ID)
-			q.MaxHold, q.Heartbeat = time.Duration(w.rng.IntN(2))*time.Minute, w.rng.IntN(2) == 0
-		}
+		w.acquire(&q)
 	case locktable.OpDowngrade:
 		q.File = ""
 	case locktable.OpExtend:
@@ -203,6 +203,9 @@ func (w *world) request() locktable.Request {
 		}
 	case locktable.OpBind:
 		q.AdoptExisting = w.rng.IntN(2) == 0
+	case locktable.OpRelease:
+		h := w.oracle.lock(q.Lock).held(q.Token)
+		q.Done = h != nil && h.slot != "" && w.rng.IntN(4) > 0 || w.rng.IntN(20) == 0
 	case locktable.OpCancel:
 		q.Target = 1 + cluster.RequestID(w.rng.Uint64N(uint64(w.nextID[c])+2))
 		q.LowWater = 0
@@ -213,6 +216,46 @@ func (w *world) request() locktable.Request {
 			q.Grace = time.Duration(1+w.rng.IntN(60)) * time.Second
 		}
 	}
+	return q
+}
+
+// acquire completes a request for a lock.
+func (w *world) acquire(q *locktable.Request) {
+	q.TTL, q.File = time.Duration(1+w.rng.IntN(3))*time.Second, ""
+	q.Wait = []time.Duration{0, 5 * time.Second, forever}[w.rng.IntN(3)]
+	q.Holder.Host = fmt.Sprintf("host%d", w.rng.IntN(2))
+	q.Mode = locktable.Mode(w.rng.IntN(2))
+	if w.rng.IntN(4) == 0 {
+		q.Metadata = fmt.Sprint("begins as ", q.ID)
+		q.MaxHold, q.Heartbeat = time.Duration(w.rng.IntN(2))*time.Minute, w.rng.IntN(2) == 0
+	}
+	if q.Remember = w.rng.IntN(4) == 0; w.rng.IntN(2) == 0 && q.Mode == locktable.ModeExclusive {
+		q.Slot = cluster.Slot(fmt.Sprint("run-", int(w.table.LSN())/40+w.rng.IntN(2)))
+	}
+	if w.rng.IntN(6) == 0 {
+		q.After, q.Wait = max(1, w.oracle.granted[q.Lock]-cluster.Token(w.rng.IntN(2))), 0
+	}
+}
+
+// members makes a request of a change of the list of servers, of which some are refused.
+func (w *world) members(q locktable.Request) locktable.Request {
+	now, made := w.table.Members()
+	if !made {
+		now = cluster.FirstMembership(firstServers())
+	}
+	id := cluster.ServerID(1 + w.rng.IntN(int(now.HighestID)+2))
+	q = locktable.Request{Op: locktable.OpMembers, Client: q.Client, ID: q.ID, Identity: q.Identity}
+	change := cluster.MemberChange{Kind: cluster.ChangeKind(1 + w.rng.IntN(3)), Server: member(id)}
+	switch {
+	case change.Kind == cluster.RemoveServer && len(now.Servers) > 2:
+		change.Server = cluster.Member{ID: id}
+	case change.Kind != cluster.AddServer || len(now.Servers) < 6:
+		change.Server.Client += fmt.Sprint(w.rng.IntN(10))
+	}
+	if w.rng.IntN(3) == 0 {
+		change.IfVersion = now.Version - uint64(w.rng.IntN(2))
+	}
+	q.Members = &locktable.MembersRequest{First: firstServers(), Change: change}
 	return q
 }
 
@@ -288,7 +331,7 @@ func (w *world) lock() cluster.LockName {
 func (w *world) repeat() {
 	i := max(0, len(w.past)-1-w.rng.IntN(60))
 	old := w.past[i]
-	if w.rng.IntN(5) == 0 {
+	if w.rng.IntN(5) == 0 && old.q.Op != locktable.OpMembers { // which has no lock
 		old.q.Lock += "x"
 		w.ask(old.q, locktable.FileFacts{})
 		return
@@ -348,6 +391,7 @@ func (w *world) time() {
 			w.tb.Fatalf("decided %+v, the twin %+v", recs, twins)
 		}
 		w.commit(recs)
+		w.settle()
 	}
 	switch n := w.rng.IntN(40); {
 	case n < 6:
@@ -377,8 +421,18 @@ func (w *world) time() {
 		}
 	case n < 37:
 		both(func(t *locktable.Table) []record { return t.DecideForceClear(w.epoch, nil) })
+		upTo := cluster.LSN(w.rng.Uint64N(uint64(w.table.LSN())))
+		both(func(t *locktable.Table) []record { return t.DecideForgetMarks(upTo, w.epoch, nil) })
 	case n < 38:
 		both(func(t *locktable.Table) []record { return t.DecideHandover("test", w.epoch, nil) })
+	case n < 39:
+		list, _ := w.table.Members()
+		for _, id := range list.Servers.IDs() {
+			if w.rng.IntN(2) == 0 {
+				both(func(t *locktable.Table) []record { return t.DecideMember(id, w.epoch, nil) })
+			}
+		}
+		both(func(t *locktable.Table) []record { return t.DecideLevel(locktable.MaxLevel, "test", w.epoch, nil) })
 	default:
 		w.beginTerm()
 	}
@@ -391,6 +445,11 @@ func (w *world) beginTerm() {
 		w.tb.Fatalf("decided %+v, the twin %+v", recs, twins)
 	}
 	w.commit(recs)
+	w.settle()
+}
+
+// settle decides what is owed, as the core loop does before anything else.
+func (w *world) settle() {
 	for w.table.HasPendingGrants() {
 		w.commit(w.table.DecideOwed(w.epoch, nil))
 	}
@@ -422,6 +481,9 @@ func (w *world) ask(q locktable.Request, facts locktable.FileFacts) ([]record, l
 		w.tb.Fatalf("%+v: %v", q, err)
 	}
 	w.mayDecide(&q, recs, dec)
+	if done := w.oracle.slots[q.Lock]; q.Slot != "" && done.Compare(q.Slot) >= 0 && len(recs) > 0 {
+		w.tb.Fatalf("%+v: %+v, and %q is done", q, dec, done)
+	}
 	open := w.oracle.lock(q.Lock).open(q.Mode == locktable.ModeShared)
 	if q.Op == locktable.OpAcquire && len(recs) > 0 && (dec.Outcome.Status == cluster.StatusOK) != open {
 		w.tb.Fatalf("%+v: %+v, but the oracle has %+v", q, dec, w.oracle.lock(q.Lock))
@@ -433,8 +495,12 @@ func (w *world) ask(q locktable.Request, facts locktable.FileFacts) ([]record, l
 		w.beginTerm()
 	} else {
 		w.commit(recs)
+		w.settle()
 	}
 	w.counts[dec.Outcome.Status.String()]++
+	if last := w.oracle.granted[q.Lock]; dec.Outcome.Status == cluster.StatusLockChanged && w.oracle.marked[q.Lock] && last == q.After {
+		w.tb.Fatalf("%+v: %+v, and it is remembered that nobody was granted the lock since", q, dec)
+	}
 	if q.Op != locktable.OpOpenClient {
 		w.past = append(w.past, asked{q, dec})
 	}
@@ -463,6 +529,7 @@ func (w *world) commit(recs []record) {
 		w.tb.Fatalf("at LSN %d the twin has another hash", w.table.LSN())
 	}
 	w.compareOwners()
+	w.compareRings()
 	// Whoever the oracle has as holders must hold, and nobody else.
 	for _, r := range recs {
 		v, _ := w.table.Lock(r.Lock)

@@ -3,9 +3,11 @@
 package locktable
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -22,13 +24,14 @@ type Kind uint8
 // which older binaries skip, may be in any.
 const (
 	// KindGrant gives Lock to Client: request, Lock, TTL, Mode, Holder, Metadata,
-	// MaxHold, Heartbeat. Token = LSN.
+	// MaxHold, Heartbeat, Remember, After, Slot. Token = LSN.
 	// If the request waits in the queue of Lock, its place is taken out.
 	KindGrant Kind = 1
 	// KindEnqueue puts a request at the end of a queue: request, Lock, TTL, Wait,
-	// Mode, Holder, Metadata, MaxHold, Heartbeat.
+	// Mode, Holder, Metadata, MaxHold, Heartbeat, Remember, Slot.
 	KindEnqueue Kind = 2
-	// KindRelease ends the grant Token of Lock: request, Lock, Token.
+	// KindRelease ends the grant Token of Lock: request, Lock, Token, Slot. With a Slot, which is that of the grant, that
+	// is done from now on.
 	KindRelease Kind = 3
 	// KindExpire ends the grant Token of Lock because its lease ran out, or its MaxHold: Lock, Token, Reason.
 	KindExpire Kind = 4
@@ -82,9 +85,31 @@ const (
 	// KindExtend gives the grant Token of Lock a TTL that is not shorter than its own: request,
 	// Lock, Token, TTL.
 	KindExtend Kind = 26
+	// KindLevel raises the feature level of the cluster to Level; Version is that of the binary which
+	// raised it.
+	KindLevel Kind = 27
+	// KindMembers makes Members the list of servers: request, Members. Of a server that has become able to be primary it
+	// has no request.
+	KindMembers Kind = 28
+	// KindForgetMark drops what is remembered of Lock while nobody holds it: Lock.
+	KindForgetMark Kind = 29
+	// KindSkip removes a waiter whose Slot is done: Lock, Client, Request.
+	KindSkip Kind = 30
 
 	// MaxKind is the highest kind.
-	MaxKind = KindExtend
+	MaxKind = KindSkip
+)
+
+// The feature levels of the package documentation.
+const (
+	// BaseLevel is that of a table without a KindLevel, unless the cluster began with a higher one.
+	BaseLevel = 3
+	// MaxLevel is the highest level whose records this binary knows.
+	MaxLevel = 6
+	// MembersLevel is the lowest level at which the list of servers changes.
+	MembersLevel = 5
+	// MarksLevel is the lowest level at which anything is remembered of a lock that nobody holds.
+	MarksLevel = 6
 )
 
 // Mode is how a lock is held: by one holder alone, or by any number together.
@@ -98,9 +123,29 @@ const (
 
 // Holder describes the process that holds or waits, for people. Nothing is decided by it.
 type Holder struct {
+	// Host is the name of the machine, of a process whose user is known user@machine: see HostOf.
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
 	Command string `json:"command"`
+}
+
+// HostOf returns the text for Holder.Host of a user's process on a host. The user is no field of its own, so that
+// every binary that knows the log knows it, too. An @ in the host becomes a _, so that it is told from the user.
+func HostOf(user, host string) string {
+	host = strings.ReplaceAll(host, "@", "_")
+	if user == "" {
+		return host
+	}
+	return user + "@" + host
+}
+
+// UserAndHost takes Holder.Host apart. The user is "" if it is not known. A host has no @ (see HostOf), a user may have some.
+func (h *Holder) UserAndHost() (user, host string) {
+	i := strings.LastIndexByte(h.Host, '@')
+	if i < 0 {
+		return "", h.Host
+	}
+	return h.Host[:i], h.Host[i+1:]
 }
 
 // Record is one entry of the log: one change of the table. The zero value of a
@@ -145,9 +190,21 @@ type Record struct {
 	// Heartbeat is set if only the use of its own token renews the lease, and not its
 	// client's keep-alives.
 	Heartbeat bool
+	// Level is the feature level of the cluster from this record on.
+	Level uint32
+	// Version is the version of the binary that raised the level, for people.
+	Version string
+	// Members is the list of servers from this record on: the text of a cluster.Membership.
+	Members string
 	// Remember is set if the table remembers what the binding that ends here used. It is not
-	// set in records of older binaries, which are applied as they always were.
+	// set in records of older binaries, which are applied as they always were. Of a grant it is set if the
+	// table remembers the lock's last token when nobody holds it any more.
 	Remember bool
+	// After is the token under which the lock was granted last before this grant, if the grant was asked for
+	// on that condition only.
+	After cluster.Token
+	// Slot is what a grant, or a place, is for, and what a release has done.
+	Slot cluster.Slot
 	// Time is when the primary decided the record, in milliseconds since 1970 by its
 	// clock. It is for people: nothing is decided by it.
 	Time int64
@@ -166,6 +223,15 @@ const MaxRequestID cluster.RequestID = 1<<63 - 1
 // ErrUnknownKind means that a newer binary wrote the record. An older binary
 // cannot know what the record does, so it must refuse to lead.
 var ErrUnknownKind = errors.New("unknown record kind")
+
+// ErrUnknownLevel means that the cluster was raised to a feature level which this binary does not
+// know: what follows in the log may be of any kind. It must refuse to lead, and to follow.
+var ErrUnknownLevel = errors.New("this binary is too old for the cluster")
+
+// Newer reports whether an error is that this binary is too old for what it read.
+func Newer(err error) bool {
+	return errors.Is(err, ErrUnknownKind) || errors.Is(err, ErrUnknownField) || errors.Is(err, ErrUnknownLevel)
+}
 
 var kindWords = [...]string{
 	KindGrant:        "grant",
@@ -191,6 +257,10 @@ var kindWords = [...]string{
 	KindSeal:         "seal",
 	KindAlready:      "already",
 	KindExtend:       "extend",
+	KindLevel:        "level",
+	KindMembers:      "members",
+	KindForgetMark:   "forget_mark",
+	KindSkip:         "skip",
 }
 
 // Known reports whether this binary knows the kind.
@@ -243,8 +313,13 @@ const (
 	hasHeartbeat
 	hasMark
 	hasRemember
+	hasLevel
+	hasVersion
+	hasMembers
+	hasAfter
+	hasSlot
 
-	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat
+	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat | hasRemember | hasSlot
 
 	mustRequest = hasClient | hasRequest
 	mayRequest  = mustRequest | hasLowWater | hasHash
@@ -252,9 +327,9 @@ const (
 
 // kindFields is the field list of record.go in a form that Validate can use.
 var kindFields = [...]struct{ must, may fieldSet }{
-	KindGrant:        {mustRequest | hasLock | hasTTL, mayRequest | mayLease},
+	KindGrant:        {mustRequest | hasLock | hasTTL, mayRequest | mayLease | hasAfter},
 	KindEnqueue:      {mustRequest | hasLock | hasTTL | hasWait, mayRequest | mayLease},
-	KindRelease:      {mustRequest | hasLock | hasToken, mayRequest},
+	KindRelease:      {mustRequest | hasLock | hasToken, mayRequest | hasSlot},
 	KindExpire:       {hasLock | hasToken, hasReason},
 	KindWaitTimeout:  {mustRequest | hasLock, 0},
 	KindCancel:       {mustRequest, hasLowWater | hasLock},
@@ -275,6 +350,10 @@ var kindFields = [...]struct{ must, may fieldSet }{
 	KindSeal:         {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
 	KindAlready:      {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
 	KindExtend:       {mustRequest | hasLock | hasToken | hasTTL, mayRequest},
+	KindLevel:        {hasLevel, hasVersion},
+	KindMembers:      {hasMembers, mayRequest},
+	KindForgetMark:   {hasLock, 0},
+	KindSkip:         {mustRequest | hasLock, 0},
 }
 
 // fields returns the optional fields that are in use.
@@ -311,15 +390,20 @@ func (r *Record) fields() fieldSet {
 	mark(r.Heartbeat, hasHeartbeat)
 	mark(r.Mark != 0, hasMark)
 	mark(r.Remember, hasRemember)
+	mark(r.Level != 0, hasLevel)
+	mark(r.Version != "", hasVersion)
+	mark(r.Members != "", hasMembers)
+	mark(r.After != 0, hasAfter)
+	mark(r.Slot != "", hasSlot)
 	return set
 }
 
 // Validate checks that the record has exactly the fields of its kind and that each is
 // within its limits, without a table. It returns an error that wraps ErrUnknownKind for a
-// kind of a newer binary.
+// kind of a newer binary, ErrUnknownLevel for a level of one.
 func (r *Record) Validate() error {
 	if !r.Kind.Known() {
-		return fmt.Errorf("%w %d", ErrUnknownKind, uint8(r.Kind))
+		return fmt.Errorf("%w %d: a newer version of holdfast wrote it, run that one", ErrUnknownKind, uint8(r.Kind))
 	}
 	if r.LSN == 0 || r.Epoch == 0 {
 		return fmt.Errorf("record has LSN %d and epoch %d: both start at 1", r.LSN, r.Epoch)
@@ -334,11 +418,29 @@ func (r *Record) Validate() error {
 	if err := r.validateNames(set); err != nil {
 		return err
 	}
-	return r.validateNumbers()
+	if err := r.validateNumbers(); err != nil {
+		return err
+	}
+	if r.Kind == KindMembers {
+		if _, err := cluster.ParseMembership(r.Members); err != nil {
+			return err
+		}
+	}
+	return knownLevel(r.Level, r.Version)
+}
+
+// knownLevel returns an error that wraps ErrUnknownLevel, and says which binary is needed, if this one does not know
+// the level.
+func knownLevel(level uint32, version string) error {
+	if level <= MaxLevel {
+		return nil
+	}
+	return fmt.Errorf("%w: it was raised to feature level %d by holdfast %s, and this binary knows levels up to %d: run holdfast %s or a newer one",
+		ErrUnknownLevel, level, cmp.Or(version, "(version not told)"), MaxLevel, cmp.Or(version, "of that level"))
 }
 
 func (r *Record) validateNames(set fieldSet) error {
-	var errs [3]error
+	var errs [4]error
 	if set&hasClient != 0 {
 		errs[0] = r.Client.Validate()
 	}
@@ -348,12 +450,15 @@ func (r *Record) validateNames(set fieldSet) error {
 	if set&hasFile != 0 {
 		errs[2] = r.File.Validate()
 	}
+	if set&hasSlot != 0 {
+		errs[3] = r.Slot.Validate()
+	}
 	for _, err := range errs {
 		if err != nil {
 			return err
 		}
 	}
-	for _, s := range [...]string{r.Holder.Host, r.Holder.Command, r.Actor, r.Reason} {
+	for _, s := range [...]string{r.Holder.Host, r.Holder.Command, r.Actor, r.Reason, r.Version} {
 		if !validText(s) {
 			return fmt.Errorf("text %.40q… has %d bytes or is not UTF-8: at most %d are allowed", s, len(s), cluster.MaxText)
 		}
@@ -370,20 +475,24 @@ func (r *Record) validateNumbers() error {
 		return fmt.Errorf("request ID %d is above %d", r.Request, MaxRequestID)
 	case r.LowWater > r.Request:
 		return fmt.Errorf("low-water mark %d is above request ID %d", r.LowWater, r.Request)
-	case r.Kind == KindBreak && (r.Client == "") != (r.Request == 0):
-		return fmt.Errorf("break with half a request: client %q, request ID %d", r.Client, r.Request)
+	case (r.Kind == KindBreak || r.Kind == KindMembers) && (r.Client == "") != (r.Request == 0):
+		return fmt.Errorf("%v with half a request: client %q, request ID %d", r.Kind, r.Client, r.Request)
 	case r.Time < 0:
 		return fmt.Errorf("time %d is before 1970", r.Time)
 	case r.Request == 0 && r.Hash != 0:
 		return fmt.Errorf("request hash without a request ID")
 	case uint64(r.Token) >= uint64(r.LSN) && r.Token != 0:
 		return fmt.Errorf("token %d is not older than the record %d", r.Token, r.LSN)
+	case uint64(r.After) >= uint64(r.LSN) && r.After != 0:
+		return fmt.Errorf("token %d is not older than the record %d", r.After, r.LSN)
 	case r.MaxHold < 0:
 		return fmt.Errorf("most time to hold %v is negative", r.MaxHold)
 	case r.TTL < 0:
 		return fmt.Errorf("TTL %v is negative", r.TTL)
 	case r.Wait < 0 && r.Wait != WaitForever:
 		return fmt.Errorf("wait %v is negative", r.Wait)
+	case r.Slot != "" && r.Mode != ModeExclusive:
+		return fmt.Errorf("slot %s in shared mode", r.Slot)
 	case r.Mode > ModeShared:
 		return fmt.Errorf("unknown lock mode %d", r.Mode)
 	case !validPID(r.Holder.PID):

@@ -19,9 +19,9 @@ type Op uint8
 // The operations and the fields of Request that each one uses, beside Client,
 // ID and LowWater.
 const (
-	// OpAcquire asks for Lock: TTL, Wait, Mode, Holder, Metadata, MaxHold, Heartbeat.
+	// OpAcquire asks for Lock: TTL, Wait, Mode, Holder, Metadata, MaxHold, Heartbeat, Remember, After, Slot.
 	OpAcquire Op = 1
-	// OpRelease ends the grant Token of Lock.
+	// OpRelease ends the grant Token of Lock: Done.
 	OpRelease Op = 2
 	// OpAppend appends Data to File under Token of Lock: CRC, AdoptExisting, At.
 	OpAppend Op = 3
@@ -50,12 +50,14 @@ const (
 	OpForget Op = 17
 	// OpExtend gives the grant Token of Lock a TTL that is not shorter than its own.
 	OpExtend Op = 18
+	// OpMembers changes the list of servers: Change.
+	OpMembers Op = 19
 )
 
 var opWords = [...]string{
 	OpAcquire: "acquire", OpRelease: "release", OpAppend: "append", OpBind: "bind", OpUnbind: "unbind",
 	OpRotate: "rotate", OpCancel: "cancel", OpBreak: "break", OpOpenClient: "open_client", OpMetadata: "metadata",
-	OpSeal: "seal", OpDowngrade: "downgrade", OpForget: "forget", OpExtend: "extend",
+	OpSeal: "seal", OpDowngrade: "downgrade", OpForget: "forget", OpExtend: "extend", OpMembers: "members",
 }
 
 // String returns the name of the operation, as in "acquire".
@@ -69,7 +71,18 @@ func (op Op) String() string {
 // Request is one request of a client. A repeat of it has the same content, the Wait
 // included; only LowWater and Holder may differ.
 type Request struct {
-	Op       Op
+	// The small fields stand together, because a server makes one of these for every request.
+	Op            Op
+	Mode          Mode
+	AdoptExisting bool         // bind a file that is not empty
+	Own           bool         // refuse a token that was granted to another named client than this one
+	Heartbeat     bool         // only the use of its own token renews the lease, not its client's keep-alives
+	Remember      bool         // remember the lock's last token when nobody holds it any more
+	Done          bool         // of OpRelease: the slot of the grant is done
+	CRC           uint32       // CRC-32C of Data
+	Mark          cluster.Mark // of OpOpenClient; set by the primary, not by the client
+	Level         uint32       // the feature level that its records may need, 0 = this binary's; set by the primary
+
 	Client   cluster.ClientID
 	ID       cluster.RequestID
 	LowWater cluster.RequestID // the lowest ID that the client still cares about, at most ID; 0 = unchanged
@@ -78,30 +91,28 @@ type Request struct {
 	Token  cluster.Token
 	TTL    time.Duration
 	Wait   time.Duration // 0 = try, WaitForever = no deadline
-	Mode   Mode
 	Holder Holder
 
-	File          cluster.FileName
-	Data          []byte
-	CRC           uint32 // CRC-32C of Data
-	AdoptExisting bool   // bind a file that is not empty
+	File cluster.FileName
+	Data []byte
 	// At, if not nil, is the only offset that the append may go to. It is never changed.
 	At *int64
-
-	// Own has a token refused that was granted to another named client than this one.
-	Own bool
 
 	Target cluster.RequestID
 	Actor  string
 	Reason string
 	Grace  time.Duration // of OpBreak
 	Nonce  uint64
-	Mark   cluster.Mark // of OpOpenClient; set by the primary, not by the client
-	Level  uint32       // the feature level that its records may need, 0 = this binary's; set by the primary
 
-	Metadata  string // of OpAcquire and OpMetadata
-	MaxHold   time.Duration
-	Heartbeat bool
+	Members *MembersRequest // of OpMembers, nil for the others
+
+	Metadata string // of OpAcquire and OpMetadata
+	MaxHold  time.Duration
+	// After, if not 0, is the token that the lock must have been granted under last: since then nobody had it. Such a request
+	// does not wait, because whoever it waited for would change that. It includes Remember.
+	After cluster.Token
+	// Slot is what an acquire is for: once that is done, by a release that says so, nobody gets the lock for it, nor for an earlier one.
+	Slot cluster.Slot
 
 	// Identity is that of the caller, such as user:alice, "" of one without a credential. Only the
 	// server sets it, from what the caller's credential proved. A repeat has to come from the same
@@ -159,6 +170,12 @@ func (q *Request) validateRequester() error {
 func (q *Request) validateContent(t cluster.Timing) error {
 	if q.Op == OpOpenClient || q.Op == OpCancel || q.Op == OpForget {
 		return nil
+	}
+	if q.Op == OpMembers {
+		if q.Members == nil {
+			return fmt.Errorf("no change of the servers is given")
+		}
+		return q.Members.Change.Validate()
 	}
 	if err := q.Lock.Validate(); err != nil {
 		return err
@@ -222,6 +239,11 @@ func (q *Request) validateAcquire(t cluster.Timing) error {
 	if err := q.validateTTL(t); err != nil {
 		return err
 	}
+	if q.Slot != "" {
+		if err := q.Slot.Validate(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case q.Wait < 0 && q.Wait != WaitForever:
 		return fmt.Errorf("wait %v is negative", q.Wait)
@@ -231,6 +253,10 @@ func (q *Request) validateAcquire(t cluster.Timing) error {
 		return fmt.Errorf("max hold %v is shorter than ttl %v: use a shorter ttl", q.MaxHold, q.TTL)
 	case !validPID(q.Holder.PID):
 		return fmt.Errorf("holder has process ID %d", q.Holder.PID)
+	case q.Slot != "" && q.Mode != ModeExclusive:
+		return fmt.Errorf("slot %s in shared mode: what is done once is done by one holder", q.Slot)
+	case q.After != 0 && q.Wait != 0:
+		return fmt.Errorf("after token %d and a wait: leave out the wait, because whoever is waited for changes the last token", q.After)
 	}
 	return nil
 }
@@ -256,9 +282,23 @@ func (q *Request) ContentHash() uint64 {
 	if q.Metadata != "" {
 		b = appendText(append(b, 'm'), q.Metadata)
 	}
-	b = appendLimits(b, q.MaxHold, q.Heartbeat)
+	b = appendLimits(b, &grantParams{maxHold: q.MaxHold, heartbeat: q.Heartbeat, remember: q.Remember})
+	if q.After != 0 {
+		b = appendNumbers(append(b, 'n'), uint64(q.After))
+	}
+	if q.Slot != "" {
+		b = appendText(append(b, 'p'), q.Slot)
+	}
+	if q.Done {
+		b = append(b, 'd')
+	}
 	if q.At != nil {
 		b = appendNumbers(append(b, 'o'), uint64(*q.At))
+	}
+	if q.Members != nil && q.Members.Change.Kind != 0 {
+		c := q.Members.Change
+		b = appendNumbers(append(b, 'l'), uint64(c.Kind), uint64(c.Server.ID), c.IfVersion)
+		b = appendText(appendText(appendText(b, c.Server.Client), c.Server.Peer), c.Server.OldHTTP)
 	}
 	return xxhash.Sum64(b)
 }
@@ -284,8 +324,10 @@ type Outcome struct {
 	Holder      *LockHolder   // with StatusHeld: the holder, nil if the lock is free but others wait
 	HoldLeft    time.Duration // of a renewal: what is left of MaxHold, 0 without one; set by the core loop
 	QueueLength int           // with StatusHeld and Pending: the number of waiters
+	Version     uint64        // of OpMembers: that of the list which it made, of a refusal that of the present list
 	Committed   bool          // with StatusFileQuarantined and StatusUnknown: the append is in the log
 	Repeat      bool          // answered from a receipt
+	Marked      bool          // of a live grant: it has a slot, or its lock remembers it
 	Ask         *Ask          // of a renewal: the holder is asked to release; set by the core loop
 	Message     string        // for people
 }
@@ -313,7 +355,7 @@ func OutcomeOf(r *Record) Outcome {
 	}
 	rc := receiptOf(r)
 	out := rc.outcome(r.Client)
-	out.TTL = r.TTL
+	out.TTL, out.Marked = r.TTL, r.Kind == KindGrant && (r.Remember || r.Slot != "")
 	return out
 }
 
@@ -323,7 +365,12 @@ func (rc *receipt) outcome(client cluster.ClientID) Outcome {
 		Status: rc.status(), Client: client, Request: rc.request, LSN: rc.lsn, Epoch: rc.epoch,
 		Lock: rc.lock, Token: rc.token,
 	}
-	if rc.kind == KindAlready {
+	switch rc.kind {
+	case KindMembers:
+		out.Token, out.Version = 0, uint64(rc.token)
+	case KindSkip:
+		out.Message = "the slot was done while this request waited: nothing is left to do for it"
+	case KindAlready:
 		out.Message = "it was so already: the file is bound to this lock, or sealed"
 	}
 	if f := rc.file; f != nil {
@@ -338,6 +385,8 @@ func (rc *receipt) status() cluster.Status {
 		return cluster.StatusWaitTimeout
 	case KindCancel:
 		return cluster.StatusCancelled
+	case KindSkip:
+		return cluster.StatusAlreadyDone
 	default:
 		return cluster.StatusOK
 	}
@@ -374,7 +423,7 @@ func (t *Table) repeat(c *client, rc *receipt) Outcome {
 		return out
 	}
 	if g := t.live(rc.lock, rc.token); g != nil {
-		out.TTL = g.ttl
+		out.TTL, out.Marked = g.ttl, rc.kind == KindGrant && (g.remember || g.slotOf() != "")
 		return out
 	}
 	out.Status = cluster.StatusLeaseExpired

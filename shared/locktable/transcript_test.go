@@ -131,6 +131,12 @@ func (s *story) tell(words []string) {
 	case "term":
 		s.epoch++
 		s.time(t.DecideTerm(cluster.ServerID(s.number(s.word(1))), s.epoch, nil))
+	case "forget-marks":
+		s.time(t.DecideForgetMarks(cluster.LSN(s.number(s.word(1))), e, nil))
+	case "owed":
+		s.time(t.DecideOwed(e, nil))
+	case "able":
+		s.time(t.DecideMember(cluster.ServerID(s.number(s.word(1))), e, nil))
 	case "resign":
 		s.time(t.DecideHandover(s.word(1), e, nil))
 	case "lookup":
@@ -167,6 +173,8 @@ func (s *story) request(client cluster.ClientID, id cluster.RequestID) {
 	case "acquire":
 		q.Op, q.TTL, q.Wait = locktable.OpAcquire, s.span("ttl", 10*time.Second), s.span("wait", 0)
 		q.Holder.Host, q.MaxHold = s.opts["host"], s.span("max", 0)
+		q.Slot = cluster.Slot(s.opts["once"])
+		q.After, q.Remember, q.Level = cluster.Token(s.number(s.opts["after"])), s.opts["remember"] == "yes", uint32(s.number(s.opts["level"]))
 		if s.opts["mode"] == "shared" {
 			q.Mode = locktable.ModeShared
 		}
@@ -176,8 +184,17 @@ func (s *story) request(client cluster.ClientID, id cluster.RequestID) {
 		adopt, low := q.AdoptExisting, q.LowWater
 		q = appendTo(client, id, q.Lock, q.Token, q.File, s.word(6))
 		q.AdoptExisting, q.LowWater = adopt, low
+	case "members": // members CLIENT ID add|set|remove SERVER CLIENT-ADDRESS PEER-ADDRESS
+		q = locktable.Request{Op: locktable.OpMembers, Client: client, ID: id, LowWater: q.LowWater, Level: uint32(s.number(s.opts["level"]))}
+		q.Members = &locktable.MembersRequest{First: firstServers(), Change: cluster.MemberChange{
+			Kind:      map[string]cluster.ChangeKind{"add": cluster.AddServer, "set": cluster.SetServer, "remove": cluster.RemoveServer}[s.word(3)],
+			Server:    cluster.Member{ID: cluster.ServerID(s.number(s.word(4))), Client: s.word(5), Peer: s.word(6)},
+			IfVersion: s.number(s.opts["if-version"]),
+		}}
 	case "open":
 		q = locktable.Request{Op: locktable.OpOpenClient, Nonce: s.number(s.word(1))}
+	case "release":
+		q.Op, q.Done = locktable.OpRelease, s.opts["done"] == "yes"
 	case "cancel":
 		q.Op, q.ID, q.Target = locktable.OpCancel, 0, id
 	default:
@@ -225,7 +242,7 @@ func (s *story) record(r *record) {
 		{"lock", r.Lock != "", r.Lock}, {"token", r.Token != 0, r.Token}, {"ttl", r.TTL != 0, r.TTL}, {"mode", r.Mode != 0, "shared"}, {"wait", r.Wait != 0, r.Wait},
 		{"host", r.Holder.Host != "", r.Holder.Host}, {"file", r.File != "", r.File}, {"inode", r.Inode != 0, r.Inode},
 		{"generation", r.Generation != 0, r.Generation}, {"offset", r.File != "" && r.Length > 0, r.Offset}, {"length", r.Length != 0, r.Length},
-		{"actor", r.Actor != "", r.Actor}, {"reason", r.Reason != "", r.Reason}, {"server", r.Server != 0, r.Server}, {"identity", r.Identity != "", r.Identity},
+		{"actor", r.Actor != "", r.Actor}, {"reason", r.Reason != "", r.Reason}, {"server", r.Server != 0, r.Server}, {"members", r.Members != "", r.Members}, {"remember", r.Remember, r.Remember}, {"after", r.After != 0, r.After}, {"slot", r.Slot != "", r.Slot}, {"identity", r.Identity != "", r.Identity},
 	} {
 		if f.used {
 			line += fmt.Sprintf(" %s=%v", f.name, f.val)
@@ -241,6 +258,9 @@ func answer(o locktable.Outcome) (line string) {
 	}
 	if o.Token != 0 {
 		line += fmt.Sprintf(" token=%d", o.Token)
+	}
+	if o.Version != 0 {
+		line += fmt.Sprintf(" version=%d", o.Version)
 	}
 	if o.Length > 0 {
 		line += fmt.Sprintf(" file=%s generation=%d offset=%d length=%d", o.File, o.Generation, o.Offset, o.Length)

@@ -105,7 +105,7 @@ func (w *waiter) view() Waiter {
 func (c *client) view() ClientView {
 	return ClientView{
 		ID: c.id, Nonce: c.nonce, LowWater: c.lowWater, Dropped: c.dropped,
-		Receipts: len(c.receipts), Held: c.held, Waiting: len(c.waits), Identity: c.owner(),
+		Receipts: len(c.receipts), Held: int(c.held), Waiting: len(c.waits), Identity: c.owner(),
 	}
 }
 
@@ -261,7 +261,7 @@ func (t *Table) Client(id cluster.ClientID) (ClientView, bool) {
 // HeldBy returns the number of grants that the client holds.
 func (t *Table) HeldBy(id cluster.ClientID) int {
 	if c := t.clients.get(id); c != nil {
-		return c.held
+		return int(c.held)
 	}
 	return 0
 }
@@ -280,7 +280,7 @@ func (t *Table) Holds(id cluster.ClientID, name cluster.LockName) bool {
 	if c == nil || l == nil || c.held == 0 {
 		return false
 	}
-	if c.held > l.holders() { // whichever are fewer
+	if int(c.held) > l.holders() { // whichever are fewer
 		for g := range l.grants(0) {
 			if g.client == c {
 				return true

@@ -23,6 +23,7 @@ type waiter struct {
 	since   int64         // in milliseconds since 1970; for people, and no part of Hash
 	*grantParams
 	metadata string
+	slot     cluster.Slot // what it is for; "" for nothing
 }
 
 // enqueue puts the request at the end of the queue.
@@ -30,10 +31,11 @@ func (t *Table) enqueue(r *Record) {
 	c, l := t.clientFor(r.Client), t.lockFor(r.Lock)
 	w := &waiter{
 		lock: l, client: c, request: r.Request, hash: r.Hash, lsn: r.LSN, wait: r.Wait, since: r.Time,
-		grantParams: t.share(c, grantParamsOf(r)), metadata: r.Metadata,
+		grantParams: t.share(c, grantParamsOf(r)), metadata: r.Metadata, slot: r.Slot,
 	}
 	t.push(w)
 	c.addWaiter(w)
+	t.tie(c)
 	t.hash += t.sum(w.appendTo)
 	if l.joins() && w.mode == ModeShared {
 		t.beginPhase(l, r)
@@ -62,6 +64,7 @@ func (t *Table) unqueue(w *waiter) {
 	t.hash -= t.sum(w.appendTo)
 	t.pull(w)
 	w.client.removeWaiter(w)
+	t.tie(w.client)
 }
 
 // push puts w at the end of the queue.

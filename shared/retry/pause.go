@@ -3,6 +3,7 @@
 package retry
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -31,6 +32,21 @@ type Pauses struct {
 	Random   func() uint64 // must not be nil
 	failures int
 	paused   time.Duration // so far
+}
+
+// Rest pauses for d, or until ctx ends, and reports whether ctx is still alive.
+func Rest(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Next returns the pause after one more failure. A server that said when to come back is not asked

@@ -10,6 +10,7 @@ package retry
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -164,4 +165,43 @@ func Judge(r Response, err error) Attempt {
 		x.Primary, x.RetryAfter = e.Primary, e.RetryAfter
 	}
 	return x
+}
+
+// plainError is an error of gRPC with another text.
+type plainError struct {
+	text string
+	err  error
+}
+
+func (e *plainError) Error() string { return e.text }
+
+func (e *plainError) Unwrap() error { return e.err }
+
+// Plain wraps an error of gRPC, so that its text is for people, without what gRPC puts around it. Other errors are returned as
+// they are.
+func Plain(err error) error {
+	said, ok := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err)
+	if !ok || said.GRPCStatus().Code() == codes.OK {
+		return err
+	}
+	if _, own := said.(*wire.Error); own {
+		return err
+	}
+	text := said.GRPCStatus().Message()
+	switch i, j := strings.LastIndex(text, "connect: "), strings.Index(text, "TLS with "); {
+	case j >= 0: // what package join says of a handshake, as gRPC quotes it
+		text = strings.ReplaceAll(strings.TrimSuffix(text[j:], `"`), `\"`, `"`)
+	case strings.Contains(text, "error reading server preface"):
+		text = "something else answers there, or a server that speaks TLS"
+	case strings.Contains(text, "produced zero addresses"):
+		text = "no such host"
+	case said.GRPCStatus().Code() == codes.DeadlineExceeded:
+		text = "no answer in time"
+	case i >= 0: // the part that matters
+		text = strings.Trim(text[i+len("connect: "):], `"`)
+	}
+	return &plainError{text, err}
 }

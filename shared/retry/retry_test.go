@@ -4,6 +4,7 @@ package retry_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -82,5 +83,34 @@ func TestJudgeOfAnAnswerAllocatesNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// People are told what happened, not how gRPC says it; programs find the same error.
+func TestPlain(t *testing.T) {
+	for text, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: "connection refused",
+		`connection error: desc = "error reading server preface: http2: frame too large"`:                              "something else answers there, or a server that speaks TLS",
+		"name resolver error: produced zero addresses":                                                                 "no such host",
+		"it is closed": "it is closed",
+		`connection error: desc = "transport: Error while dialing: TLS with h1:7601: it was issued by \"CN=x\""`: `TLS with h1:7601: it was issued by "CN=x"`,
+		`connection error: desc = "error reading server preface: TLS with h1:7601: it is refused"`:               "TLS with h1:7601: it is refused",
+	} {
+		err := status.Error(codes.Unavailable, text)
+		got := retry.Plain(&retry.UnsentError{Err: err})
+		if got.Error() != want || !errors.Is(got, err) {
+			t.Errorf("%q is told as %q, want %q", text, got, want)
+		}
+	}
+	if got := retry.Plain(status.Error(codes.DeadlineExceeded, "context deadline exceeded")); got.Error() != "no answer in time" {
+		t.Errorf("got %v", got)
+	}
+	for _, err := range []error{errors.New("x"), &wire.Error{Status: cluster.StatusHeld}} {
+		if got := retry.Plain(err); got != err {
+			t.Errorf("%v is told as %v", err, got)
+		}
+	}
+	if got := retry.Plain(nil); got != nil {
+		t.Errorf("got %v", got)
 	}
 }

@@ -63,11 +63,17 @@ type KnownAddr struct {
 // Overheard reports whether others could read what is said on a connection from this address: it is plain text from another
 // host.
 func Overheard(a net.Addr) bool {
+	tcp, ok := PlainAddr(a).(*net.TCPAddr)
+	return ok && PlainTCP(a) && !tcp.IP.IsLoopback()
+}
+
+// PlainTCP reports whether a connection from this address is TCP in plain text, from any host.
+func PlainTCP(a net.Addr) bool {
 	if known, ok := a.(*KnownAddr); ok && known.TLS {
 		return false
 	}
-	tcp, ok := PlainAddr(a).(*net.TCPAddr)
-	return ok && !tcp.IP.IsLoopback()
+	_, ok := PlainAddr(a).(*net.TCPAddr)
+	return ok
 }
 
 // CallerAt returns whose connection it is, nil if it does not say.

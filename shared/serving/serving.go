@@ -67,6 +67,11 @@ type Backend interface {
 	// Handover moves the primary role to a server, with 0 to the lowest able one, and returns
 	// which. With an error, a server other than 0 means that the term ends nevertheless.
 	Handover(ctx context.Context, to cluster.ServerID) (cluster.ServerID, error)
+	// Upgrade raises the feature level of the cluster, if every server has said for long enough that it knows that level.
+	Upgrade(ctx context.Context, level uint32) (locktable.Outcome, error)
+	// Takeover is an operator's permission for this server to be primary once without a majority. It is refused where a
+	// primary lives or a majority needs no permission.
+	Takeover() locktable.Outcome
 	// Status describes all servers as this one sees them. It never touches the volume.
 	Status() ClusterStatus
 	// Timing returns the durations that requests are validated against.
@@ -99,6 +104,8 @@ type AsyncRequest struct {
 	// Abandoned is set when the caller no longer waits for the outcome: the request then
 	// does not keep its place in a queue alive. Requests may share it; it is not nil.
 	Abandoned *atomic.Bool
+	// Trace is the trace of the call, nil for one that is not traced.
+	Trace Trace
 }
 
 // Unknown returns the outcome of a request that was in flight when the term ended: the next term
@@ -169,6 +176,15 @@ type ClusterStatus struct {
 	Server    cluster.ServerID // the server that answers
 	Epoch     cluster.Epoch    // the highest known
 	Servers   []ServerStatus   // in order of ID
+	// Level is the feature level of the cluster, as far as this server knows; 0 if it does not.
+	Level uint32
+	// Next is the highest level that a server knows which this one hears, and NextWaits why the cluster cannot be raised to
+	// it. Next is 0 where it is not above Level, and at a server that is not primary.
+	Next      uint32
+	NextWaits []string
+	// Members is the version of the list of servers, and HighestID the highest ID that any version listed.
+	Members   uint64
+	HighestID cluster.ServerID
 }
 
 // ServerStatus describes one server in a ClusterStatus.
@@ -209,6 +225,8 @@ type ServerStatus struct {
 	Restart []string
 	// Conflict reports whether two processes use this ID.
 	Conflict bool
+	// Joins says why a server that joins is no member yet; only a primary knows.
+	Joins string
 }
 
 // CanaryStatus says what a replica saw of the number that its primary raises on the volume

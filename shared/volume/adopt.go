@@ -119,6 +119,9 @@ func (v *Volume) scan(ctx context.Context, src Source, warm *WarmState) (*Adopti
 			try--
 			continue
 		}
+		if old := TooOld(err); old != nil { // reading it again makes this binary no newer
+			return nil, fmt.Errorf("scan epoch %d: %w", src.Epoch, old)
+		}
 		if try == vfs.Retries {
 			return nil, fmt.Errorf("scan epoch %d: %w", src.Epoch, err)
 		}
@@ -189,19 +192,27 @@ func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...clu
 
 // findBase returns the newest checkpoint that verifies, or else the empty state at LSN 0, in
 // which case the log must begin at LSN 1. It passes over the rest of a checkpoint whose removal was
-// interrupted. It restores the table only if the base is newer than the warm table.
+// interrupted. It restores the table only if the base is newer than the warm table. Where it finds none but one that a newer
+// binary wrote, it returns why that was refused: the log behind it is not to be called damaged.
 func (v *Volume) findBase(a *Adoption, path string, warm *WarmState) (*checkpoint.Base, error) {
 	all, err := checkpoint.List(v.fs, path)
 	if err != nil {
 		return nil, err
 	}
+	var newer error
 	for _, lsn := range all {
 		b, err := checkpoint.Read(v.fs, v.cluster.ID, path, lsn, warm == nil || warm.At.LSN < lsn)
+		if locktable.Newer(err) {
+			newer = err
+		}
 		if err != nil {
 			continue // if the log does not reach back far enough, the scan returns an error
 		}
 		a.bases = []cluster.LSN{lsn} // it was read whole, so the one before it is not needed
 		return b, nil
+	}
+	if newer != nil {
+		return nil, newer
 	}
 	b := checkpoint.Empty()
 	if warm != nil {
@@ -327,7 +338,7 @@ func (r *Term) adopt(a *Adoption) (*wal.Log, error) {
 	if err := r.v.fs.SyncDir(r.path); err != nil {
 		return nil, err
 	}
-	opt := r.v.logOptions(r.dir(), r.epoch)
+	opt := r.v.logOptions(r.dir(), r.epoch, a.Table)
 	opt.Adopted = linked
 	return r.relog(opt, a)
 }

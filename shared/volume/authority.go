@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,6 +76,9 @@ func authorityPath(number uint64) string {
 
 // authorities returns the numbers of the authorities that are there.
 func authorities(fsys vfs.FS) (numbers []uint64, err error) {
+	if err := secretsHere(fsys); err != nil {
+		return nil, err
+	}
 	entries, err := fsys.ReadDir(layout.SecretsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the certificate authorities: %w", err)
@@ -137,6 +141,8 @@ func readSecret(fsys vfs.FS, secret, leaked string, none error) ([]byte, error) 
 			return nil, none
 		case err != nil:
 			return nil, fmt.Errorf("read a secret: %w", err)
+		case name == layout.SecretsDir && info.Type == vfs.TypeFile:
+			return nil, ErrSecretsElsewhere
 		case info.Mode&0o077 != 0:
 			return nil, fmt.Errorf("%w: %s has mode %o; type: chmod -R go= DIR/%s   (and if somebody may have read it: %s)",
 				ErrExposed, name, info.Mode&0o777, layout.SecretsDir, leaked)
@@ -168,6 +174,9 @@ func ReadCertificate(fsys vfs.FS) ([]byte, error) {
 func OfferTLS(fsys vfs.FS, random io.Reader, draw func() (Authority, error)) (a Authority, err error) {
 	tmp, err := makeSecrets(fsys, random)
 	if err != nil {
+		return a, err
+	}
+	if err := SecretsBehind(fsys); err != nil {
 		return a, err
 	}
 	if a, err = ReadAuthority(fsys); errors.Is(err, ErrNoAuthority) {
@@ -205,6 +214,9 @@ func (a Authority) text() []byte { return slices.Concat(a.Key, a.Certificate, a.
 func RotateAuthority(fsys vfs.FS, random io.Reader, leaked bool, draw func(old Authority) (Authority, error)) (a Authority, err error) {
 	tmp, err := makeSecrets(fsys, random)
 	if err != nil {
+		return a, err
+	}
+	if err := SecretsBehind(fsys); err != nil {
 		return a, err
 	}
 	for {
@@ -287,6 +299,9 @@ func makeSecrets(fsys vfs.FS, random io.Reader) (tmp string, err error) {
 	if err := fsys.MkdirPrivate(layout.SecretsDir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("make %s: %w", layout.SecretsDir, err)
 	}
+	if err := secretsHere(fsys); err != nil {
+		return "", err
+	}
 	if err := fsys.SyncDir("."); err != nil {
 		return "", err
 	}
@@ -298,7 +313,7 @@ func makeSecrets(fsys vfs.FS, random io.Reader) (tmp string, err error) {
 // publish makes the file that everybody may read of a secret, durable, unless it is there. It returns ErrDamaged if
 // there is another one.
 func publish(fsys vfs.FS, tmp, name, secret string, content []byte) error {
-	if err := linkOnce(fsys, tmp, name, content, 0); err != nil {
+	if err := linkOnce(fsys, publicTmp(tmp), name, content, 0); err != nil {
 		return err
 	}
 	if err := fsys.SyncDir("."); err != nil {
@@ -309,6 +324,11 @@ func publish(fsys vfs.FS, tmp, name, secret string, content []byte) error {
 		err = fmt.Errorf("%w: %s is not what belongs to %s: remove DIR/%s, if nobody made it on purpose, and repeat", ErrDamaged, name, secret, name)
 	}
 	return err
+}
+
+// publicTmp returns a name for a file under way that is no secret, beside one that is: secrets/ may be on another filesystem.
+func publicTmp(tmp string) string {
+	return layout.ServersDir + "/" + layout.PublicPrefix + path.Base(tmp)
 }
 
 // linkOnce makes a file with this content and mode, durable but for its name, unless the name is taken.
@@ -331,13 +351,15 @@ func linkOnce(fsys vfs.FS, tmp, name string, content []byte, flag vfs.Flag) erro
 // removeUnfinishedSecrets removes what calls of OfferTLS left that were interrupted. All files are there: whoever is at it still
 // finds them when its link fails.
 func removeUnfinishedSecrets(fsys vfs.FS) {
-	entries, err := fsys.ReadDir(layout.SecretsDir)
-	if err != nil {
-		return
-	}
-	for _, x := range entries {
-		if strings.HasSuffix(x.Name, layout.TmpSuffix) {
-			_ = fsys.Remove(layout.SecretsDir + "/" + x.Name)
+	for dir, prefix := range map[string]string{layout.SecretsDir: "", layout.ServersDir: layout.PublicPrefix} {
+		entries, err := fsys.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, x := range entries {
+			if strings.HasPrefix(x.Name, prefix) && strings.HasSuffix(x.Name, layout.TmpSuffix) {
+				_ = fsys.Remove(dir + "/" + x.Name)
+			}
 		}
 	}
 }

@@ -3,8 +3,12 @@
 package volume_test
 
 import (
+	"bytes"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	mathrand "math/rand/v2"
 	"slices"
@@ -16,6 +20,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/backup"
 	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
@@ -313,6 +318,83 @@ func FuzzManifest(f *testing.F) {
 			if strings.Contains("/"+x.Path+"/", "/../") || strings.HasPrefix(x.Path, "/") || x.Bytes < 0 {
 				t.Errorf("%q", x.Path)
 			}
+		}
+	})
+}
+
+// TestRestoreKeepsTheFeatureLevel: servers that could use the volume can use the one that is made of its backup, also those of an older
+// version; and a level to which the cluster was raised stays.
+func TestRestoreKeepsTheFeatureLevel(t *testing.T) {
+	for name, raise := range map[string]bool{"before the upgrade was finished": false, "after it": true} {
+		bubble(t, name, func(t *testing.T) {
+			old := newDisk(t)
+			if err := old.BeginAt(locktable.BaseLevel); err != nil {
+				t.Fatal(err)
+			}
+			x := begin(t, old, 1)
+			x.fill(3)
+			want := uint32(locktable.BaseLevel)
+			if raise {
+				x.apply(x.table.DecideLevel(locktable.MaxLevel, "v4", x.r.Epoch(), nil))
+				want = locktable.MaxLevel
+			}
+			x.kill()
+			to, _ := backedUp(t, host(old, 20), backup.Options{})
+			d := volumetest.New(3)
+			if _, err := backup.Restore(t.Context(), host(to, 3), host(d, 9), restoreOptions()); err != nil {
+				t.Fatal(err)
+			}
+			c, err := volume.ReadCluster(host(d, 9))
+			if err != nil || c.FeatureLevel != locktable.BaseLevel {
+				t.Errorf("CLUSTER has level %d, %v; that of the old volume had %d", c.FeatureLevel, err, locktable.BaseLevel)
+			}
+			y := begin(t, d, 1)
+			if n := y.r.Level(y.table); n != want {
+				t.Errorf("the cluster has level %d, the old one had %d", n, want)
+			}
+			y.fill(3)
+			y.kill()
+		})
+	}
+}
+
+// TestBackupOfANewerVersion is not damaged, and makes no volume.
+func TestBackupOfANewerVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		to, m := backedUp(t, host(l.disk, 20), backup.Options{})
+		s := checkpoint.Snapshot{Cluster: m.Cluster, Epoch: m.Epoch, At: m.Position(), Table: locktable.New()}
+		e := s.Export()
+		e.Entities = func(yield func(locktable.Entity, error) bool) {
+			yield(locktable.Entity{Level: &locktable.LevelState{Level: locktable.MaxLevel + 1, Version: "9.8"}}, nil)
+		}
+		var table bytes.Buffer
+		if err := e.Stream(&table); err != nil {
+			t.Fatal(err)
+		}
+		for i := range m.Files {
+			if f := &m.Files[i]; f.Path == checkpoint.CopyName {
+				f.Bytes, f.SHA256 = int64(table.Len()), fmt.Sprintf("%x", sha256.Sum256(table.Bytes()))
+			}
+		}
+		manifest, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range map[string][]byte{checkpoint.CopyName: table.Bytes(), backup.ManifestName: manifest} {
+			if err := errors.Join(to.Remove(name), to.Write(name, 0, b)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := backup.Check(t.Context(), host(to, 3)); !errors.Is(err, volume.ErrTooOld) || !strings.Contains(err.Error(), "holdfast 9.8") {
+			t.Errorf("check: %+v, %v", r, err)
+		}
+		d := volumetest.New(3)
+		if _, err := backup.Restore(t.Context(), host(to, 3), host(d, 9), restoreOptions()); !errors.Is(err, volume.ErrTooOld) || errors.Is(err, backup.ErrDamaged) {
+			t.Errorf("restore: %v", err)
+		}
+		if len(d.Snapshot()) > 0 {
+			t.Error("restore began a volume")
 		}
 	})
 }

@@ -84,6 +84,13 @@ func (b *blockFile) closeFile() error {
 	return f.Close()
 }
 
+// create creates the file if it is missing.
+func (b *blockFile) create() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open()
+}
+
 // openExisting opens the file before its first write, if it exists.
 func (b *blockFile) openExisting() error {
 	b.mu.Lock()

@@ -57,6 +57,15 @@ func (v *Volume) WriteCanary(c Canary) error {
 	return nil
 }
 
+// CreateCanary creates this server's canary, empty, if it is missing, and makes its name durable: a server that joins has none from Init.
+// Done late, it replaces no file.
+func (v *Volume) CreateCanary() error {
+	if err := v.own.canary.create(); err != nil {
+		return fmt.Errorf("canary: %w", err)
+	}
+	return v.fs.SyncDir(layout.ServersDir)
+}
+
 // ReadCanary reads a server's canary: with FlagDirect past the caches, as fences and logs are read, with FlagRead
 // through the caches, as ordinary programs read. It returns an error that wraps ErrNoCanary if there is none or it
 // cannot be read, and one that wraps ErrEmptyCanary if it was never written.

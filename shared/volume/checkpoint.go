@@ -51,16 +51,20 @@ func (r *Term) publishView(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// RemoveTemporaries removes the temporary files of processes that ended while they replaced a view. The
+// RemoveTemporaries removes the temporary files of processes that ended while they replaced a view for people. The
 // caller has checked, and writes no view meanwhile. If this process was paused before, the present primary may fail
 // to write a view, and writes it again.
 func (r *Term) RemoveTemporaries() error {
+	return r.removeTemporaries(layout.StateName, layout.RequestsName)
+}
+
+func (r *Term) removeTemporaries(views ...string) error {
 	entries, err := r.v.fs.ReadDir(".")
 	if err != nil {
 		return err
 	}
 	for _, x := range entries {
-		if !isTemporary(x, layout.StateName) && !isTemporary(x, layout.RequestsName) {
+		if !slices.ContainsFunc(views, func(view string) bool { return isTemporary(x, view) }) {
 			continue
 		}
 		if err := r.Err(); err != nil {

@@ -78,7 +78,7 @@ func (e *laterTermError) Error() string {
 // claimants have ended before they began, which only the flocks of a filesystem of a single host prove, what they might have
 // read does not matter any more.
 //
-// It returns ErrNoCluster if the directory is no volume, an error that wraps ErrNotCommitted if no term has begun
+// It returns ErrNoCluster if the directory is no volume, an error that wraps ErrTooOld if this binary is too old for it, ErrNotCommitted if no term has begun
 // after Options.Wait, and ErrDamaged if the volume contradicts itself for as long.
 func ReadCommitted(ctx context.Context, fsys vfs.FS, opt CommittedOptions) (*Committed, error) {
 	if opt.Wait == 0 {
@@ -97,7 +97,7 @@ func ReadCommitted(ctx context.Context, fsys vfs.FS, opt CommittedOptions) (*Com
 		// A START that appears just before the end of the wait is found by the look after that end.
 		over := time.Now().After(until)
 		c, err := readCommitted(ctx, fsys, newest, until, opt.Tell)
-		if err == nil || errors.Is(err, ErrNoCluster) {
+		if err == nil || errors.Is(err, ErrNoCluster) || errors.Is(err, ErrTooOld) {
 			return c, err
 		}
 		if ctx.Err() != nil {

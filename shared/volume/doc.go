@@ -12,6 +12,7 @@
 //	    claim.json               the claiming server and its nonce; flocked while the term has writers
 //	    checkpoint-<lsn>/        immutable: lock_state.json, processed_requests.log
 //	    wal-<lsn, 20 digits>.log segments, see package wal
+//	MEMBERS                      the list of servers that the log has, derived: see members.go
 //	lock_state.json              view for people, derived
 //	processed_requests.log       view for people, derived
 //	files/<path>                 protected files
@@ -22,6 +23,7 @@
 //	                             witness.go, process.go and keys.go
 //	servers/tls-required         servers accept each other over TLS only: see keys.go
 //	ca.crt, secrets/ca*.key      by which clients know the servers: see authority.go
+//	secrets                      a file where the secrets are elsewhere: see secrets.go
 //	keys.json, secrets/signing*  by which servers know what they signed: see signing.go
 //	login/<nonce>                what users make who prove who they are, if logins are switched on: see login.go
 //	audit/<server>-<day>-<n>.jsonl  what was refused to whom, and what operators did: see package auditdir
@@ -41,7 +43,7 @@
 //     sends an answer only after a check that began when the answer's records were durable.
 //
 // A primary writes only in the directory of its own epoch, with these exceptions: the
-// protected files, the fences of older epochs, views, history, index and servers/, and the removal
+// protected files, the fences of older epochs, views, MEMBERS, history, index and servers/, and the removal
 // of what terms older than the adopted one left. A takeover trusts none of these.
 //
 // # Adoption

@@ -35,7 +35,13 @@ func Init(_ context.Context, fsys vfs.FS, servers cluster.Members, random io.Rea
 // beginning. It calls equip before CLUSTER is there, so that no server ever begins without what that makes. When Init is
 // repeated, equip is called again with the same cluster ID.
 func InitWith(fsys vfs.FS, servers cluster.Members, random io.Reader, equip func(Cluster) error) (Cluster, error) {
-	c := Cluster{Format: Format, FeatureLevel: FeatureLevel, Servers: servers}
+	return InitAt(fsys, FeatureLevel, servers, random, equip)
+}
+
+// InitAt is InitWith for a volume whose cluster begins with this feature level: a restored one begins with that of its backup, so
+// that the servers which used the old volume can use it.
+func InitAt(fsys vfs.FS, level uint32, servers cluster.Members, random io.Reader, equip func(Cluster) error) (Cluster, error) {
+	c := Cluster{Format: Format, FeatureLevel: level, Servers: servers}
 	if err := servers.Validate(); err != nil {
 		return c, err
 	}
@@ -141,7 +147,7 @@ func beginEpochZero(fsys vfs.FS, c Cluster) (Cluster, error) {
 }
 
 // ReadEpochZero reads the claim.json of epoch 0, which has the content that CLUSTER was made with. It returns an
-// error that wraps fs.ErrNotExist if it is missing, ErrDamaged if it cannot be decoded.
+// error that wraps fs.ErrNotExist if it is missing, ErrDamaged if it cannot be decoded, ErrTooOld if this binary is too old for it.
 func ReadEpochZero(fsys vfs.FS) (c Cluster, err error) {
 	b, err := vfs.ReadFile(fsys, layout.EpochDir(0)+"/"+layout.ClaimName, vfs.FlagRead)
 	if err != nil {
@@ -149,6 +155,9 @@ func ReadEpochZero(fsys vfs.FS) (c Cluster, err error) {
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
 		return c, fmt.Errorf("%w: %s of epoch 0: %w", ErrDamaged, layout.ClaimName, err)
+	}
+	if err := c.known(); err != nil {
+		return c, err
 	}
 	return c, c.Servers.Validate()
 }
@@ -175,7 +184,7 @@ func fillEpochZero(fsys vfs.FS, tmp string, c Cluster) error {
 		return err
 	}
 	v := &Volume{fs: fsys, cluster: c, opt: Options{Segment: layout.SegmentSize}}
-	log, err := wal.Start(v.logOptions(dir, 0), wal.Position{}, 0)
+	log, err := wal.Start(v.logOptions(dir, 0, nil), wal.Position{}, 0)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -317,6 +318,50 @@ func TestInitLeavesNothingOfAnotherBehind(t *testing.T) {
 		for name := range d.Snapshot() {
 			if strings.HasPrefix(name, "servers/init-") {
 				t.Errorf("%s is left", name)
+			}
+		}
+	})
+}
+
+// TestDamagedClusterIsNoOther: CLUSTER has no checksum. One that is cut is no volume, and no server takes the log of its own cluster over under
+// another cluster's ID; a wrong address, server ID or feature level is not noticed, and can keep a server from starting or being reached.
+func TestDamagedClusterIsNoOther(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		x.fill(3)
+		x.kill()
+		content, err := d.ReadFile("CLUSTER")
+		if err != nil {
+			t.Fatal(err)
+		}
+		right, err := volume.ReadCluster(host(d, 9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		damaged := func(what string, damage func(d *volumetest.Disk) error) {
+			t.Helper()
+			e := d.Clone()
+			if err := damage(e); err != nil {
+				t.Fatal(err)
+			}
+			c, err := volume.ReadCluster(host(e, 9))
+			if err != nil || c.ID == right.ID && len(c.Servers) == len(right.Servers) {
+				return
+			}
+			s := start(t, e, 1)
+			if _, err := s.takeOver(s.claim(), nil); err == nil || !strings.Contains(err.Error(), "of another cluster") {
+				t.Errorf("%s: taken over as %+v: %v", what, c, err)
+			}
+		}
+		for i := range content[:len(content)-2] { // the last are a brace and a newline
+			damaged(fmt.Sprint("cut to ", i), func(d *volumetest.Disk) error {
+				return d.Truncate("CLUSTER", int64(i))
+			})
+			for _, bit := range []byte{1, 4} {
+				damaged(fmt.Sprintf("byte %d, bit %d", i, bit), func(d *volumetest.Disk) error {
+					return d.Write("CLUSTER", int64(i), []byte{content[i] ^ bit})
+				})
 			}
 		}
 	})

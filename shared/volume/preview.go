@@ -23,7 +23,8 @@ import (
 // A server uses it to avoid a claim that would fail. Nothing else depends on it:
 // a primary may write meanwhile.
 func (v *Volume) Preview(ctx context.Context) (end, told cluster.LSN, err error) {
-	told = v.historyReach(ctx) // before the log: a primary may write to both meanwhile
+	told = v.historyReach(ctx) // before the log: a primary may write to both meanwhile, and to MEMBERS
+	shown, shownErr := v.ReadMembers()
 	taken, err := epochdir.List(v.fs)
 	if err != nil {
 		return 0, 0, err
@@ -49,6 +50,9 @@ func (v *Volume) Preview(ctx context.Context) (end, told cluster.LSN, err error)
 			a, err := v.scan(ctx, Source{Epoch: number, start: *e.Start}, nil)
 			if err == nil {
 				err = v.laterThan(ctx, number, taken[len(taken)-1])
+			}
+			if err == nil && shownErr == nil {
+				err = v.cluster.lostMembers(shown, a.Table)
 			}
 			if err != nil {
 				return 0, 0, err

@@ -20,7 +20,7 @@ import (
 // place: a line of JSON, zeros, CRC-32C in the last 4 bytes. The file is not replaced,
 // because the caches of a network filesystem may lead a name to a file that was replaced. Only
 // elections depend on its content: a late write comes from a process that has ended, so that its count
-// does not rise any more.
+// does not rise any more. A late one with a term delays an election once.
 
 // ErrNoProcess means that a server's sign of life cannot be read now: none was written yet, or
 // the read met a write.
@@ -35,6 +35,8 @@ type Process struct {
 	// Key is the key with which the process speaks to other servers, as in KeyID.String; "" if it has none: it is of an
 	// older version.
 	Key string `json:"key,omitempty"`
+	// Term is that which the process is taking over; 0 if it is not taking over any, or serves, or is of an older version.
+	Term cluster.Epoch `json:"term,omitempty"`
 	// PID, Host, Address and Path, the volume's directory, are for people.
 	PID     int    `json:"pid"`
 	Host    string `json:"host"`
@@ -55,7 +57,7 @@ func processPath(id cluster.ServerID) string {
 func (v *Volume) WriteProcess(p Process) error {
 	text, err := json.Marshal(p)
 	if len(text) >= vfs.BlockSize-4 { // leave out what is for people
-		text, err = json.Marshal(Process{Nonce: p.Nonce, Count: p.Count, PID: p.PID, Key: p.Key})
+		text, err = json.Marshal(Process{Nonce: p.Nonce, Count: p.Count, PID: p.PID, Key: p.Key, Term: p.Term})
 	}
 	if err != nil {
 		return fmt.Errorf("sign of life: %w", err)

@@ -230,6 +230,9 @@ func drawSigningKey(random io.Reader, headers map[string]string) (ed25519.Privat
 // is earlier. Another call may be under way. After an error, or a crash, a repeated call completes what the first began. It
 // returns an error that wraps ErrNoSigningKey if the volume has no key, and others of ReadSigningKeys.
 func RotateSigning(fsys vfs.FS, random io.Reader, now, from time.Time) (k SigningKey, err error) {
+	if err := SecretsBehind(fsys); err != nil {
+		return k, err
+	}
 	keys, err := ReadSigningKeys(fsys)
 	if err != nil {
 		return k, err

@@ -47,7 +47,7 @@ const (
 // yet. Stale caches can make the state old, but not wrong: chain values connect it from
 // its base to its end, and it is not older than what its epoch adopted. If something does not fit, ReadState
 // calls again with the error, unless again is nil, and reads everything once more. It returns ErrNoCluster if
-// the directory is not a volume, and the last error if the state still does not fit after a while.
+// the directory is not a volume, an error that wraps ErrTooOld if this binary is too old for it, and the last error if the state still does not fit after a while.
 func ReadState(ctx context.Context, fsys vfs.FS, again func(error)) (*State, error) {
 	wait := stateWait
 	if fsys.Kind().Network {
@@ -55,7 +55,7 @@ func ReadState(ctx context.Context, fsys vfs.FS, again func(error)) (*State, err
 	}
 	for began := time.Now(); ; {
 		s, err := readState(ctx, fsys)
-		if err == nil || errors.Is(err, ErrNoCluster) || ctx.Err() != nil || time.Since(began) > wait {
+		if err == nil || errors.Is(err, ErrNoCluster) || errors.Is(err, ErrTooOld) || ctx.Err() != nil || time.Since(began) > wait {
 			return s, err
 		}
 		if again != nil {
@@ -90,6 +90,9 @@ func readState(ctx context.Context, fsys vfs.FS) (*State, error) {
 			continue
 		}
 		a, err := v.ReadTerm(ctx, e.Epoch, *e.Start)
+		if errors.Is(err, ErrTooOld) {
+			return nil, err
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w; type holdfast fsck --volume DIR", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
@@ -53,6 +54,9 @@ func (r *Term) Epoch() cluster.Epoch { return r.epoch }
 
 // Cluster returns the ID of the cluster that the volume belongs to.
 func (r *Term) Cluster() cluster.ID { return r.v.cluster.ID }
+
+// Level returns the feature level of the cluster when its log has made table t.
+func (r *Term) Level(t *locktable.Table) uint32 { return r.v.cluster.Level(t) }
 
 // Kind returns the kind of the filesystem.
 func (r *Term) Kind() vfs.Kind { return r.v.fs.Kind() }

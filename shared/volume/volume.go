@@ -12,24 +12,26 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Format and FeatureLevel are what this binary writes. It refuses a volume with another
-// format, a volume whose CLUSTER asks for a higher feature level, and
-// segments of the log that a binary with a higher level wrote.
+// Format is what this binary writes, FeatureLevel the highest level that it knows. It refuses a volume with another
+// format, a volume whose CLUSTER asks for a higher feature level, and a log of a cluster that was raised to one:
+// by the headers of its segments, by a KindLevel record, or by the level in a checkpoint. What it writes itself
+// may need the level of the cluster (Cluster.Level), and no higher one.
 //
 // Level 2 adds client IDs with a mark of their cluster, receipts for requests that changed nothing,
 // records that remember which inode an ended binding used; level 3 adds records that extend a lease
-// (package locktable). The identities of clients need no level: older binaries skip them, and decide without them
+// (package locktable); level 4 adds the record that raises the level; level 5 that of the list of servers. The identities of clients need no level: older binaries skip them, and decide without them
 // as they always did. Servers tell each other
-// their level, and a primary decides at the lowest level of the servers that it reaches.
+// the level that they know, and a primary decides at the lowest level of the servers that it reaches, or at that of the cluster if this is lower.
 const (
 	Format       = layout.Format
-	FeatureLevel = 3
+	FeatureLevel = locktable.MaxLevel
 )
 
 // Cluster is the content of CLUSTER.
@@ -40,6 +42,16 @@ type Cluster struct {
 	Servers      cluster.Members `json:"servers"`
 }
 
+// Level returns the feature level of the cluster when its log has made table t: that which the last KindLevel gave it, or
+// that with which it began. t may be nil.
+func (c Cluster) Level(t *locktable.Table) uint32 {
+	n := uint32(0)
+	if t != nil {
+		n, _ = t.Level()
+	}
+	return max(n, c.FeatureLevel, locktable.BaseLevel)
+}
+
 // ErrNoCluster means that the directory holds no volume. A mount point without its
 // filesystem looks like this too, so only Init ever creates a volume.
 var ErrNoCluster = errors.New("no CLUSTER file here: not a Holdfast volume, or the filesystem is not mounted (use holdfast init for a new one)")
@@ -48,7 +60,7 @@ var ErrNoCluster = errors.New("no CLUSTER file here: not a Holdfast volume, or t
 var ErrSameID = errors.New("another process holds the guard of this server ID")
 
 // ReadCluster reads and checks CLUSTER. It returns ErrNoCluster if there is none, an error that wraps
-// ErrDamaged if its content is invalid, and another error if this binary is too old for it.
+// ErrDamaged if its content is invalid, and ErrTooOld if this binary is too old for it.
 func ReadCluster(fsys vfs.FS) (Cluster, error) {
 	b, err := vfs.ReadFile(fsys, layout.ClusterName, vfs.FlagRead)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,11 +73,8 @@ func ReadCluster(fsys vfs.FS) (Cluster, error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return Cluster{}, fmt.Errorf("%w: CLUSTER: %w", ErrDamaged, err)
 	}
-	switch {
-	case c.Format != Format:
-		return c, fmt.Errorf("CLUSTER has format %d, this binary knows %d: use a matching binary", c.Format, Format)
-	case c.FeatureLevel > FeatureLevel:
-		return c, fmt.Errorf("CLUSTER asks for feature level %d, this binary has %d: use a newer binary", c.FeatureLevel, FeatureLevel)
+	if err := c.known(); err != nil {
+		return c, err
 	}
 	if err := c.Servers.Validate(); err != nil {
 		return c, fmt.Errorf("%w: CLUSTER: %w", ErrDamaged, err)
@@ -77,6 +86,8 @@ func ReadCluster(fsys vfs.FS) (Cluster, error) {
 type Options struct {
 	// Server is the ID of the server that opens the volume.
 	Server cluster.ServerID
+	// Members is the list of servers, with this one, as the caller read it from MEMBERS; nil: Open reads it.
+	Members *cluster.Membership
 	// Address is written into claim.json, for people.
 	Address string
 	// Random is the source of nonces; crypto/rand.Reader in production.
@@ -95,6 +106,7 @@ type Volume struct {
 	fs      vfs.FS
 	opt     Options
 	cluster Cluster
+	members cluster.Membership // as MEMBERS showed it when the volume was opened
 	guard   vfs.Lock
 	calls   *pendingCalls                // of a term; nil in a Volume that belongs to no term
 	space   *atomic.Pointer[spaceSample] // shared by all terms of a server; nil in offline tools
@@ -138,15 +150,19 @@ func (v *Volume) Space() (vfs.Space, bool) {
 }
 
 // Open opens the volume for a server and locks the guard of its ID. It returns the errors of ReadCluster, and
-// one that wraps ErrSameID if another process holds the guard. The guard is best effort: safety does not depend
+// one that wraps cluster.ErrRemoved or cluster.ErrNoMember if the server is not listed, one that wraps ErrSameID if another process holds the guard. The guard is best effort: safety does not depend
 // on it, because each claim has its own nonce.
 func Open(fsys vfs.FS, opt Options) (*Volume, error) {
 	c, err := ReadCluster(fsys)
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := c.Servers.Find(opt.Server); !ok {
-		return nil, fmt.Errorf("server %d is not one of this volume's servers %v", opt.Server, c.Servers.IDs())
+	if opt.Members == nil {
+		list, err := openedBy(fsys, c, opt.Server)
+		if err != nil {
+			return nil, err
+		}
+		opt.Members = &list
 	}
 	if opt.FirstSegment == 0 {
 		opt.FirstSegment = layout.FirstSegmentSize
@@ -154,7 +170,7 @@ func Open(fsys vfs.FS, opt Options) (*Volume, error) {
 	if opt.Segment == 0 {
 		opt.Segment = layout.SegmentSize
 	}
-	v := &Volume{fs: fsys, opt: opt, cluster: c, space: new(atomic.Pointer[spaceSample])}
+	v := &Volume{fs: fsys, opt: opt, cluster: c, members: *opt.Members, space: new(atomic.Pointer[spaceSample])}
 	v.own = &ownFiles{
 		canary:  blockFile{fs: fsys, name: canaryPath(opt.Server), check: v.CheckIdentity},
 		process: blockFile{fs: fsys, name: processPath(opt.Server), check: v.CheckIdentity},
@@ -177,6 +193,18 @@ func (v *Volume) tracked() *Volume {
 	w.calls = &pendingCalls{}
 	w.fs = trackedFS{v.fs, w.calls}
 	return &w
+}
+
+// Guards are those of several servers, which are held together.
+type Guards []vfs.Lock
+
+// Release releases them all.
+func (g Guards) Release() error {
+	var errs []error
+	for _, l := range g {
+		errs = append(errs, l.Unlock())
+	}
+	return errors.Join(errs...)
 }
 
 // TakeGuard locks the guard of a server ID, and creates the file if it is missing. It returns an error that wraps
@@ -234,12 +262,14 @@ func (v *Volume) newNonce() (n epochdir.Nonce, err error) {
 	return n, nil
 }
 
-func (v *Volume) logOptions(dir wal.Dir, e cluster.Epoch) wal.Options {
+// logOptions returns the options of a log that follows table t; nil is the empty one. The headers of its segments name the
+// level that the cluster has now: if that is raised later, a record in the log says so.
+func (v *Volume) logOptions(dir wal.Dir, e cluster.Epoch, t *locktable.Table) wal.Options {
 	return wal.Options{
 		Dir:          dir,
 		Cluster:      v.cluster.ID,
 		Epoch:        e,
-		FeatureLevel: FeatureLevel,
+		FeatureLevel: v.cluster.Level(t),
 		SegmentSize:  v.opt.Segment,
 	}
 }

@@ -28,8 +28,8 @@ type Witness struct {
 	Odd   int           // number of its lines that are damaged
 }
 
-// Witnesses returns the newest history, the newest index and every canary, as far as their epochs are at
-// least from.
+// Witnesses returns the newest history, the newest index and every canary, also of servers that were added or removed, as far as their
+// epochs are at least from.
 func (v *Volume) Witnesses(ctx context.Context, from cluster.Epoch) (all []Witness) {
 	if r, ok := v.history().Reach(ctx, from); ok {
 		all = append(all, Witness{Path: historydir.Path(r.File), Epoch: r.File.Epoch, LSN: r.LSN, Odd: r.Odd})
@@ -40,7 +40,8 @@ func (v *Volume) Witnesses(ctx context.Context, from cluster.Epoch) (all []Witne
 			all = append(all, Witness{Path: dir.File(newest), Epoch: newest.Epoch})
 		}
 	}
-	for _, id := range v.cluster.Servers.IDs() {
+	ids, _ := ServerIDs(v.fs, v.cluster) //nolint:errcheck // a witness that cannot be read counts as missing
+	for _, id := range ids {
 		if c, err := v.ReadCanary(id, vfs.FlagDirect); err == nil && c.Epoch >= from {
 			all = append(all, Witness{Path: canaryPath(id), Epoch: c.Epoch})
 		}

@@ -41,6 +41,8 @@ type Body struct {
 	Endings []wire.PastBody `json:"endings"`
 	// Missing is true if the history may lack grants that ended.
 	Missing bool `json:"missing"`
+	// Ring is clients that wait for each other, one of them for this lock; left out if there are none.
+	Ring []wire.RingLinkBody `json:"ring,omitempty"`
 }
 
 // Ask reads the lock and its latest past grants, of a primary if that is wanted. A refusal is an answer with its status and message.
@@ -70,7 +72,11 @@ func Ask(ctx context.Context, r Reader, lock string, primaryOnly bool) (b Body, 
 	if g := l.GetLock().GetGrant(); g.GetRemainingMs() >= 0 && g.GetToken() != 0 {
 		b.Silent = wire.Millis(max(0, g.GetTtlMs()-g.GetRemainingMs())).String()
 	}
+	b.Ring = wire.RingBodyOf(l.GetRing())
 	b.Advice = advice(&b.Lock, l.GetLock())
+	if len(b.Ring) > 0 {
+		b.Advice = ringAdvice(b.Ring)
+	}
 	return b, nil
 }
 
@@ -79,16 +85,16 @@ func advice(l *wire.LockBody, from *pb.Lock) string {
 	g := from.GetGrant()
 	left := wire.Millis(g.GetRemainingMs())
 	silent := wire.Millis(g.GetTtlMs() - g.GetRemainingMs())
-	name := word(l.Lock)
+	name := Word(l.Lock)
 	end := fmt.Sprintf("holdfast break %s --token %d --reason TEXT", name, l.Token)
 	for _, f := range l.Files {
 		if f.Quarantined {
-			return fmt.Sprintf("its file %s is quarantined (%s): nothing can be appended there before holdfast file rotate %s --lock %s", f.File, f.Reason, word(f.File), name)
+			return fmt.Sprintf("its file %s is quarantined (%s): nothing can be appended there before holdfast file rotate %s --lock %s", f.File, f.Reason, Word(f.File), name)
 		}
 	}
 	switch {
 	case l.Token == 0 && l.QueueLength > 0:
-		return "it is free, and goes to the first in line within moments"
+		return "it is free, and goes to the first in the queue within moments"
 	case l.Token == 0:
 		return "it is free: the next request gets it"
 	case l.Remaining == "":
@@ -96,7 +102,7 @@ func advice(l *wire.LockBody, from *pb.Lock) string {
 	case l.Mode == shared:
 		return sharedAdvice(l, append([]*pb.Grant{g}, from.GetSharedHolders()...))
 	case l.Ask != nil:
-		return fmt.Sprintf("its holder was asked to let go, and is broken in %s; to end it now: %s", cmp.Or(l.Ask.Remaining, "a while"), end)
+		return fmt.Sprintf("its holder was asked to let go, and the lock is taken from it in %s; to end it now: %s", cmp.Or(l.Ask.Remaining, "a while"), end)
 	case !l.Heard:
 		return fmt.Sprintf("its holder's client was not heard since the failover: the lease ends in %v, unless it comes back; to end it now: %s", left, end)
 	case silent > left:
@@ -110,12 +116,19 @@ func advice(l *wire.LockBody, from *pb.Lock) string {
 	}
 }
 
+// ringAdvice is advice for a lock of a ring. Any grant that ends opens it.
+func ringAdvice(ring []wire.RingLinkBody) string {
+	x := &ring[len(ring)-1]
+	return fmt.Sprintf("the clients of this ring wait for each other, and unless one of them has another thread that goes on, they do so for ever: have one of them give up its wait, or end a grant: holdfast break %s --token %d --reason TEXT",
+		Word(x.Lock), x.Token)
+}
+
 // sharedAdvice is advice for a shared lock. A client that wants it exclusively waits for the
 // last of its holders, so any holder that is not heard matters, not only the oldest.
 func sharedAdvice(l *wire.LockBody, all []*pb.Grant) string {
 	s := fmt.Sprintf("it is shared by %d, and an exclusive request waits for each of them", max(l.Holders, 1))
 	breaks := func(g *pb.Grant) string {
-		return fmt.Sprintf("holdfast break %s --token %d --reason TEXT", word(l.Lock), g.GetToken())
+		return fmt.Sprintf("holdfast break %s --token %d --reason TEXT", Word(l.Lock), g.GetToken())
 	}
 	var stuck, calm *pb.Grant // the silent one that ends last; one that was not asked to let go
 	asked, silent := 0, 0
@@ -143,15 +156,15 @@ func sharedAdvice(l *wire.LockBody, all []*pb.Grant) string {
 		return s + fmt.Sprintf("; %d of them may be gone: that of token %d, the last to end, was not heard %s; its lease ends in %v, unless it comes back; to end it now: %s",
 			silent, stuck.GetToken(), ago, wire.Millis(stuck.GetRemainingMs()), breaks(stuck))
 	case l.QueueLength == 0:
-		return s + fmt.Sprintf("; to share it with them: holdfast acquire %s --shared", word(l.Lock))
+		return s + fmt.Sprintf("; to share it with them: holdfast acquire %s --shared", Word(l.Lock))
 	case calm != nil:
 		return s + "; talk to them, or ask each of them to let go: " + breaks(calm) + " --grace 1m"
 	}
 	return s
 }
 
-// word returns a name as a shell takes it for one word: people paste advice, and anybody may name a lock.
-func word(name string) string {
+// Word returns a name as a shell takes it for one word: people paste advice, and anybody may name a lock.
+func Word(name string) string {
 	special := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_-./:@%+,=", r)
 	}

@@ -32,12 +32,12 @@ func TestAdvice(t *testing.T) {
 		want string
 	}{
 		"free":      {&pb.Lock{Name: "l"}, "it is free: the next request gets it"},
-		"owed":      {&pb.Lock{Name: "l", QueueLength: 1}, "it is free, and goes to the first in line within moments"},
+		"owed":      {&pb.Lock{Name: "l", QueueLength: 1}, "it is free, and goes to the first in the queue within moments"},
 		"alone":     {&pb.Lock{Name: "l", Grant: held(55_000, true)}, "its holder is alive, it was heard 5s ago, and no request waits: wait for it with holdfast acquire l --wait 10m"},
 		"waited":    {&pb.Lock{Name: "l", Grant: held(55_000, true), QueueLength: 1}, "its holder is alive, it was heard 5s ago: talk to it, or ask it to let go: holdfast break l --token 7 --reason TEXT --grace 1m"},
 		"silent":    {&pb.Lock{Name: "l", Grant: held(12_000, true), QueueLength: 1}, "its holder's client was not heard for 48s: the lease ends in 12s, unless it comes back; to end it now: holdfast break l --token 7 --reason TEXT"},
 		"unheard":   {&pb.Lock{Name: "l", Grant: held(55_000, false)}, "its holder's client was not heard since the failover: the lease ends in 55s, unless it comes back; to end it now: holdfast break l --token 7 --reason TEXT"},
-		"asked":     {&pb.Lock{Name: "l", Grant: ask}, "its holder was asked to let go, and is broken in 41s; to end it now: holdfast break l --token 7 --reason TEXT"},
+		"asked":     {&pb.Lock{Name: "l", Grant: ask}, "its holder was asked to let go, and the lock is taken from it in 41s; to end it now: holdfast break l --token 7 --reason TEXT"},
 		"not known": {&pb.Lock{Name: "l", Grant: held(-1, false)}, "only a primary knows how long the lease lasts: ask one with holdfast why l; where none runs, the next one counts it anew, with its whole TTL of 1m0s"},
 		"named for shells": {&pb.Lock{Name: "$(reboot)'s", Grant: held(55_000, false)},
 			`its holder's client was not heard since the failover: the lease ends in 55s, unless it comes back; to end it now: holdfast break '$(reboot)'\''s' --token 7 --reason TEXT`},

@@ -14,6 +14,10 @@ import (
 // ClusterKey is the gRPC metadata key under which a call names the cluster it is meant for.
 const ClusterKey = "holdfast-cluster"
 
+// TraceparentKey is the gRPC metadata key, and the HTTP header, under which a call names the span that it is part of, as W3C
+// Trace Context has it.
+const TraceparentKey = "traceparent"
+
 // PassedOnKey is the gRPC metadata key of a call that on purpose uses a token which was granted to
 // another client. Without it a client with a self-chosen ID may use its own tokens only.
 const PassedOnKey = "holdfast-passed-on"

@@ -72,8 +72,9 @@ func fieldsOf(q proto.Message) []field {
 		q.Holder = &pb.Holder{}
 		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
 			field{"lock", &q.Lock}, field{"ttl", ttl{&q.TtlMs}}, field{"wait", wait{&q.WaitMs}},
-			field{"holder", []field{{"host", &q.Holder.Host}, {"pid", &q.Holder.Pid}, {"command", &q.Holder.Command}}},
-			field{"metadata", &q.Metadata}, field{"max_hold", ttl{&q.MaxHoldMs}}, field{"heartbeat", &q.Heartbeat}, field{"mode", &q.Mode})
+			field{"holder", []field{{"user", &q.Holder.User}, {"host", &q.Holder.Host}, {"pid", &q.Holder.Pid}, {"command", &q.Holder.Command}}},
+			field{"metadata", &q.Metadata}, field{"max_hold", ttl{&q.MaxHoldMs}}, field{"heartbeat", &q.Heartbeat}, field{"mode", &q.Mode},
+			field{"after_token", &q.AfterToken}, field{"remember", &q.Remember}, field{"once", &q.Once})
 	case *pb.KeepAliveRequest:
 		return []field{{"client_id", &q.ClientId}, {"held", &q.Held}}
 	}

@@ -33,8 +33,10 @@ type Holder struct {
 	Since   Moment           `json:"since"`
 	Mode    string           `json:"mode"`
 	Holders uint32           `json:"holders"` // number of holders; this one has the oldest grant
-	// Identity is that of the client, such as user:alice; "" for none.
+	// Identity is that of the client, such as user:alice, as its credential proved it; "" for none.
 	Identity string `json:"identity,omitempty"`
+	// User is the operating system's user that runs the process. Like Host, PID and Command the client says so itself.
+	User string `json:"user,omitempty"`
 }
 
 // Receipt is the place of an append in a protected file.
@@ -93,6 +95,15 @@ func (e *Error) Unwrap() error { return Err(e.Status) }
 // Invalid returns an Error with StatusInvalidArgument.
 func Invalid(message string) *Error {
 	return &Error{Status: cluster.StatusInvalidArgument, Message: message}
+}
+
+// Unmarked returns an error if an acquire asked for something that a lock remembers, and was granted without it: by a server of an
+// older version, which ignores what it does not know. Such a grant has to be given back.
+func Unmarked(a *pb.Answer, asked bool) error {
+	if !asked || a.GetMarked() {
+		return nil
+	}
+	return Invalid("the server is of an older version, which does not know what a lock remembers: upgrade all servers, then type holdfast upgrade --finish")
 }
 
 // GRPCStatus has grpc-go send the error with its detail when a handler returns it. A
@@ -227,7 +238,7 @@ func (e *Error) Answer() *pb.Answer {
 		Protected: e.Client != "" && !e.Client.Anonymous(),
 	}
 	if h := e.Holder; h != nil {
-		a.Holder = &pb.LockHolder{ClientId: string(h.Client), Token: uint64(h.Token), Host: h.Host, Pid: h.PID, Command: h.Command, SinceUnixMs: int64(h.Since), Holders: h.Holders, Identity: h.Identity}
+		a.Holder = &pb.LockHolder{ClientId: string(h.Client), Token: uint64(h.Token), User: h.User, Host: h.Host, Pid: h.PID, Command: h.Command, SinceUnixMs: int64(h.Since), Holders: h.Holders, Identity: h.Identity}
 		a.Holder.Mode, _ = ParseMode(h.Mode)
 	}
 	if r := e.Receipt; r != nil {
@@ -269,7 +280,7 @@ func HolderOf(h *pb.LockHolder) *Holder {
 		return nil
 	}
 	return &Holder{
-		Client: cluster.ClientID(h.ClientId), Token: cluster.Token(h.Token), Host: h.Host, PID: h.Pid, Command: h.Command,
+		Client: cluster.ClientID(h.ClientId), Token: cluster.Token(h.Token), User: h.User, Host: h.Host, PID: h.Pid, Command: h.Command,
 		Since: Moment(h.SinceUnixMs), Mode: ModeWord(h.Mode), Holders: h.Holders, Identity: h.Identity,
 	}
 }

@@ -58,17 +58,23 @@ const (
 
 // AppendOperation appends op to an encoded SessionRequest.
 func AppendOperation(b []byte, op *pb.Operation) ([]byte, error) {
+	if op.Traceparent != "" { // few have one
+		return AppendRequest(b, &pb.SessionRequest{Operations: []*pb.Operation{op}})
+	}
 	var q []byte
 	tag := uint64(tagAcquire)
 	var room [160]byte
 	switch x := op.GetRequest().(type) {
 	case *pb.Operation_Acquire:
 		if x.Acquire.Mode != 0 || x.Acquire.Holder != nil || x.Acquire.Metadata != "" ||
-			x.Acquire.MaxHoldMs != 0 || x.Acquire.Heartbeat {
+			x.Acquire.MaxHoldMs != 0 || x.Acquire.Heartbeat || x.Acquire.AfterToken != 0 || x.Acquire.Remember || x.Acquire.Once != "" {
 			return AppendRequest(b, &pb.SessionRequest{Operations: []*pb.Operation{op}})
 		}
 		q = appendAcquire(room[:0], x.Acquire)
 	case *pb.Operation_Release:
+		if x.Release.Done {
+			return AppendRequest(b, &pb.SessionRequest{Operations: []*pb.Operation{op}})
+		}
 		tag, q = tagRelease, appendRelease(room[:0], x.Release)
 	case *pb.Operation_Append:
 		if x.Append.ExpectedOffset != nil {

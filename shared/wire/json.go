@@ -10,35 +10,58 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// Body is the answer to every operation over HTTP: the same fields for every
-// status, all of them always present. What does not concern the answer is zero,
-// "" or null. Durations are Go duration strings.
+// Body is the answer to every operation over HTTP. A field that does not concern the answer is left out, so that
+// people read what there is, and programs find null in a missing field. What a program computes with is there also
+// when it is zero, wherever the answer tells it: the place of an append, the length of the queue of a lock that is
+// held, what a client holds, and when to come again. Durations are Go duration strings.
 type Body struct {
-	Status      string     `json:"status"`
-	Message     string     `json:"message"`
-	Lock        string     `json:"lock"`
-	Token       uint64     `json:"token"`
-	TTL         string     `json:"ttl"`
-	Epoch       uint64     `json:"epoch"`
-	LSN         uint64     `json:"lsn"`
-	ClientID    string     `json:"client_id"`
-	RequestID   uint64     `json:"request_id"`
-	Protected   bool       `json:"protected"`
-	Repeat      bool       `json:"repeat"`
-	Holder      *Holder    `json:"holder"`
-	QueueLength uint32     `json:"queue_length"`
-	File        string     `json:"file"`
-	Offset      int64      `json:"offset"`
-	Length      int64      `json:"length"`
-	CRC32C      uint32     `json:"crc32c"`
-	Generation  uint64     `json:"generation"`
-	Committed   bool       `json:"committed"`
-	Primary     *Primary   `json:"primary"`
-	RetryAfter  string     `json:"retry_after"`
-	Differs     bool       `json:"differs"`
-	Grants      []HeldLock `json:"grants"`
-	Ask         *AskBody   `json:"ask"`
-	Mode        string     `json:"mode"` // how a token holds its lock; "" if the operation does not tell
+	// Status is left out only of the outcome of a request that waits.
+	Status    string  `json:"status,omitempty"`
+	Message   string  `json:"message,omitempty"`
+	Lock      string  `json:"lock,omitempty"`
+	Token     uint64  `json:"token,omitempty"`
+	TTL       string  `json:"ttl,omitempty"`
+	Epoch     uint64  `json:"epoch,omitempty"`
+	LSN       uint64  `json:"lsn,omitempty"`
+	ClientID  string  `json:"client_id,omitempty"`
+	RequestID uint64  `json:"request_id,omitempty"`
+	Protected bool    `json:"protected,omitempty"`
+	Repeat    bool    `json:"repeat,omitempty"`
+	Holder    *Holder `json:"holder,omitempty"`
+	// QueueLength is nil unless others hold the lock, or wait for it.
+	QueueLength *uint32 `json:"queue_length,omitempty"`
+	File        string  `json:"file,omitempty"`
+	*Place
+	Committed bool     `json:"committed,omitempty"`
+	Primary   *Primary `json:"primary,omitempty"`
+	// RetryAfter is "" if the server suggests nothing. With LIMITED, "0s" says that coming again does not help.
+	RetryAfter string `json:"retry_after,omitempty"`
+	Differs    bool   `json:"differs,omitempty"`
+	// Grants are what a client holds, nil where nothing differs from what it believes.
+	Grants []HeldLock `json:"grants,omitzero"`
+	Ask    *AskBody   `json:"ask,omitempty"`
+	Mode   string     `json:"mode,omitempty"` // how a token holds its lock; "" if the operation does not tell
+	// MembersVersion is the version of the list of servers that a change made, or that refused it.
+	MembersVersion uint64 `json:"members_version,omitempty"`
+	// Marked says that a grant has what was asked of it: after_token, remember or once. See Unmarked.
+	Marked bool `json:"marked,omitempty"`
+}
+
+// Place is where an operation on a protected file took place, nil in a Body whose answer tells none. Offset 0 is the
+// beginning of the file.
+type Place struct {
+	Offset     int64  `json:"offset"`
+	Length     int64  `json:"length"`
+	CRC32C     uint32 `json:"crc32c"`
+	Generation uint64 `json:"generation"`
+}
+
+// PlaceOf converts the message, nil for nil.
+func PlaceOf(r *pb.Receipt) *Place {
+	if r == nil {
+		return nil
+	}
+	return &Place{Offset: r.GetOffset(), Length: r.GetLength(), CRC32C: r.GetCrc32C(), Generation: r.GetGeneration()}
 }
 
 // AskBody is an operator's request to a holder to release the lock.
@@ -71,16 +94,19 @@ type HeldLock struct {
 
 // BodyOf converts an answer.
 func BodyOf(a *pb.Answer) Body {
-	r := a.GetReceipt()
+	status := FromStatus(a.GetStatus())
 	b := Body{
-		Status: FromStatus(a.GetStatus()).String(), Message: a.GetMessage(),
-		Lock: a.GetLock(), Token: a.GetToken(), TTL: duration(a.GetTtlMs()),
+		Status: status.String(), Message: a.GetMessage(),
+		Lock: a.GetLock(), Token: a.GetToken(), TTL: someTime(a.GetTtlMs()),
 		Epoch: a.GetEpoch(), LSN: a.GetLsn(), ClientID: a.GetClientId(), RequestID: a.GetRequestId(),
-		Protected: a.GetProtected(), Repeat: a.GetRepeat(),
-		Holder: HolderOf(a.GetHolder()), QueueLength: a.GetQueueLength(),
-		File: r.GetFile(), Offset: r.GetOffset(), Length: r.GetLength(), CRC32C: r.GetCrc32C(), Generation: r.GetGeneration(),
-		Committed: a.GetCommitted(), Primary: PrimaryOf(a.GetPrimary()), RetryAfter: duration(a.GetRetryAfterMs()),
-		Grants: []HeldLock{}, Ask: AskBodyOf(a.GetAsk()),
+		Protected: a.GetProtected(), Repeat: a.GetRepeat(), Holder: HolderOf(a.GetHolder()),
+		File: a.GetReceipt().GetFile(), Place: PlaceOf(a.GetReceipt()),
+		Committed: a.GetCommitted(), Primary: PrimaryOf(a.GetPrimary()), RetryAfter: retryText(status, a.GetRetryAfterMs()),
+		Ask: AskBodyOf(a.GetAsk()), MembersVersion: a.GetMembersVersion(),
+		Marked: a.GetMarked(),
+	}
+	if n := a.GetQueueLength(); n > 0 || status == cluster.StatusHeld || status == cluster.StatusWaitTimeout {
+		b.QueueLength = &n
 	}
 	if a != nil && a.Mode != nil {
 		b.Mode = ModeWord(*a.Mode)
@@ -94,33 +120,38 @@ func KeepAliveBody(k *pb.KeepAliveResponse) Body {
 		Status: k.GetStatus(), Message: k.GetMessage(), ClientId: k.GetClientId(), Epoch: k.GetEpoch(), Lsn: k.GetLsn(),
 		Primary: k.GetPrimary(), RetryAfterMs: k.GetRetryAfterMs(),
 	})
-	b.Differs = k.GetDiffers()
+	if b.Differs = k.GetDiffers(); b.Differs {
+		b.Grants = make([]HeldLock, 0, len(k.GetGrants())) // not nil: it may hold nothing
+	}
 	for _, g := range k.GetGrants() {
 		b.Grants = append(b.Grants, HeldLock{Lock: g.GetLock(), Token: g.GetToken()})
 	}
 	return b
 }
 
-// OutcomeBody is the answer to a query for the outcome of a request. Status is that of the query;
-// Outcome is null unless the request waits or has an outcome.
+// OutcomeBody is the answer to a query for the outcome of a request. Status is that of the query; the state, and its
+// age, are there if that is OK, and Outcome if the request waits or has an outcome.
 type OutcomeBody struct {
 	Status     string   `json:"status"`
-	Message    string   `json:"message"`
-	Epoch      uint64   `json:"epoch"`
-	LSN        uint64   `json:"lsn"`
-	Age        string   `json:"age"`
-	State      string   `json:"state"`
-	Outcome    *Body    `json:"outcome"`
-	Primary    *Primary `json:"primary"`
-	RetryAfter string   `json:"retry_after"`
+	Message    string   `json:"message,omitempty"`
+	Epoch      uint64   `json:"epoch,omitempty"`
+	LSN        uint64   `json:"lsn,omitempty"`
+	Age        string   `json:"age,omitempty"`
+	State      string   `json:"state,omitempty"`
+	Outcome    *Body    `json:"outcome,omitempty"`
+	Primary    *Primary `json:"primary,omitempty"`
+	RetryAfter string   `json:"retry_after,omitempty"`
 }
 
 // OutcomeBodyOf converts an outcome.
 func OutcomeBodyOf(o *pb.OutcomeResponse) OutcomeBody {
+	status := FromStatus(o.GetStatus())
 	b := OutcomeBody{
-		Status: FromStatus(o.GetStatus()).String(), Message: o.GetMessage(),
-		Epoch: o.GetEpoch(), LSN: o.GetLsn(), Age: duration(o.GetAgeMs()), State: StateWord(o.GetState()),
-		Primary: PrimaryOf(o.GetPrimary()), RetryAfter: duration(o.GetRetryAfterMs()),
+		Status: status.String(), Message: o.GetMessage(), Epoch: o.GetEpoch(), LSN: o.GetLsn(),
+		Primary: PrimaryOf(o.GetPrimary()), RetryAfter: retryText(status, o.GetRetryAfterMs()),
+	}
+	if status == cluster.StatusOK { // a refusal does not know
+		b.Age, b.State = duration(o.GetAgeMs()), StateWord(o.GetState())
 	}
 	if a := o.GetOutcome(); a != nil {
 		body := BodyOf(a)
@@ -159,6 +190,11 @@ type LockBody struct {
 	Epoch       uint64       `json:"epoch"`
 	LSN         uint64       `json:"lsn"`
 	Age         string       `json:"age"`
+	// LastToken is the token under which the lock was granted last, if it remembers that. Lists leave it out.
+	LastToken uint64 `json:"last_token,omitempty"`
+	// Done is the highest slot that is done, and DoneToken the token under which it was; "" for none. Lists leave it out.
+	Done      string `json:"done,omitempty"`
+	DoneToken uint64 `json:"done_token,omitempty"`
 }
 
 // SharerBody is a further holder of a lock that is held in shared mode.
@@ -187,6 +223,7 @@ type WaiterBody struct {
 	Metadata  string `json:"metadata"`
 	Mode      string `json:"mode"`
 	Identity  string `json:"identity,omitempty"`
+	User      string `json:"user,omitempty"`
 }
 
 // FileBody is one protected file.
@@ -239,7 +276,7 @@ func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMil
 		Status: FromStatus(s).String(), Message: message, Epoch: epoch, LSN: lsn, Age: duration(ageMillis),
 		Lock: l.GetName(), Token: g.GetToken(), TTL: duration(g.GetTtlMs()), GrantEpoch: g.GetEpoch(),
 		RequestID: g.GetRequestId(), Heard: g.GetHeard(), MaxHold: duration(g.GetMaxHoldMs()), Heartbeat: g.GetHeartbeat(), QueueLength: l.GetQueueLength(), FileCount: l.GetFileCount(),
-		Holders: l.GetHolders(), SharedWith: sharersOf(l),
+		Holders: l.GetHolders(), SharedWith: sharersOf(l), LastToken: l.GetLastToken(), Done: l.GetDone(), DoneToken: l.GetDoneToken(),
 		Waiters: make([]WaiterBody, len(l.GetWaiters())), Files: make([]FileBody, len(l.GetFiles())),
 	}
 	if ms := g.GetRemainingMs(); ms >= 0 {
@@ -254,7 +291,7 @@ func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMil
 		h := w.GetHolder()
 		b.Waiters[i] = WaiterBody{
 			ClientID: w.GetClientId(), RequestID: w.GetRequestId(), LSN: w.GetLsn(), TTL: duration(w.GetTtlMs()), Wait: waitText(w.GetWaitMs()),
-			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
+			User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
 			Since: Moment(w.GetSinceUnixMs()), Metadata: w.GetMetadata(), Mode: ModeWord(w.GetMode()),
 			Identity: h.GetIdentity(),
 		}
@@ -270,7 +307,7 @@ func GrantHolder(g *pb.Grant, holders uint32) Holder {
 	h := g.GetHolder()
 	return Holder{
 		Client: cluster.ClientID(g.GetClientId()), Token: cluster.Token(g.GetToken()),
-		Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: Moment(g.GetSinceUnixMs()),
+		User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: Moment(g.GetSinceUnixMs()),
 		Mode: ModeWord(g.GetMode()), Holders: holders, Identity: h.GetIdentity(),
 	}
 }
@@ -314,6 +351,14 @@ type Moment int64
 
 const momentLayout = "2006-01-02T15:04:05.000Z"
 
+// Time returns the time, the zero one for 0, which means that it is not known.
+func (m Moment) Time() time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(m))
+}
+
 // String returns the time as in JSON.
 func (m Moment) String() string {
 	if m == 0 {
@@ -336,6 +381,22 @@ func (m *Moment) UnmarshalText(text []byte) error {
 }
 
 func duration(ms int64) string { return Millis(ms).String() }
+
+// someTime formats a duration, "" for 0.
+func someTime(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return duration(ms)
+}
+
+// retryText returns when a caller may come again, "" if the server suggests nothing. LIMITED always says it.
+func retryText(s cluster.Status, ms int64) string {
+	if s == cluster.StatusLimited {
+		return duration(ms)
+	}
+	return someTime(ms)
+}
 
 // ageOrNever formats an age, "" for a negative one, which means never.
 func ageOrNever(ms int64) string {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -69,7 +70,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"request_id":-1}`, `field "request_id": use a whole number`},
 		{`{"request_id":null}`, `field "request_id": use a whole number`},
 		{`{"request_id":18446744073709551616}`, `field "request_id": use a whole number`},
-		{`{"holder":{"pdi":1}}`, `field "holder": unknown field "pdi": allowed are host, pid, command`},
+		{`{"holder":{"pdi":1}}`, `field "holder": unknown field "pdi": allowed are user, host, pid, command`},
 		{`{"holder":"me"}`, `field "holder": not a JSON object`},
 	} {
 		err := wire.Decode([]byte(c.body), &pb.AcquireRequest{})
@@ -146,39 +147,50 @@ func keys(t *testing.T, v any) []string {
 	return names
 }
 
-func TestOneShapeForEveryStatus(t *testing.T) {
-	want := keys(t, wire.BodyOf(nil))
-	for _, name := range []string{
-		"status", "lock", "token", "ttl", "epoch", "lsn", "client_id", "request_id", "holder", "queue_length",
-		"file", "offset", "length", "crc32c", "generation", "primary", "repeat", "message", "protected",
+// An answer has the fields that it tells something by, and of those that programs compute with also the zeros.
+func TestBodiesLeaveOutWhatIsEmpty(t *testing.T) {
+	for want, body := range map[string]any{
+		`{"status":"OK","lock":"a","token":18446744073709551615,"ttl":"29.5s","epoch":2,"lsn":3,"client_id":"c","request_id":1,"protected":true}`: wire.BodyOf(&pb.Answer{
+			Status: pb.Status_STATUS_OK, Lock: "a", Token: 1<<64 - 1, TtlMs: 29500, ClientId: "c", RequestId: 1, Epoch: 2, Lsn: 3, Protected: true,
+		}),
+		`{"status":"OK","token":5,"marked":true}`: wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_OK, Token: 5, Marked: true}),
+		`{"status":"UNKNOWN"}`:                    wire.BodyOf(nil),
+		`{"status":"OK","lsn":3,"repeat":true,"file":"f","offset":0,"length":4,"crc32c":0,"generation":1}`: wire.BodyOf(&pb.Answer{
+			Status: pb.Status_STATUS_OK, Lsn: 3, Repeat: true, Receipt: &pb.Receipt{File: "f", Length: 4, Generation: 1},
+		}),
+		`{"status":"HELD","lock":"a","queue_length":0}`:         wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_HELD, Lock: "a"}),
+		`{"status":"WAIT_TIMEOUT","lock":"a","queue_length":2}`: wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_WAIT_TIMEOUT, Lock: "a", QueueLength: 2}),
+		`{"status":"LIMITED","retry_after":"0s"}`:               wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_LIMITED}),
+		`{"status":"SERVER_FENCING","retry_after":"1.5s"}`:      wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_SERVER_FENCING, RetryAfterMs: 1500}),
+		`{"status":"OK","mode":"exclusive"}`:                    wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_OK, Mode: new(pb.Mode_MODE_EXCLUSIVE)}),
+		`{"status":"OK","client_id":"c"}`:                       wire.KeepAliveBody(&pb.KeepAliveResponse{Status: pb.Status_STATUS_OK, ClientId: "c"}),
+		`{"status":"OK","differs":true,"grants":[]}`:            wire.KeepAliveBody(&pb.KeepAliveResponse{Status: pb.Status_STATUS_OK, Differs: true}),
+		`{"status":"OK","differs":true,"grants":[{"lock":"a","token":5}]}`: wire.KeepAliveBody(&pb.KeepAliveResponse{
+			Status: pb.Status_STATUS_OK, Differs: true, Grants: []*pb.HeldLock{{Lock: "a", Token: 5}},
+		}),
+		`{"status":"OK","age":"0s","state":"not_seen"}`: wire.OutcomeBodyOf(&pb.OutcomeResponse{Status: pb.Status_STATUS_OK}),
+		`{"status":"OK","age":"0s","state":"pending","outcome":{"lock":"a"}}`: wire.OutcomeBodyOf(&pb.OutcomeResponse{
+			Status: pb.Status_STATUS_OK, State: pb.RequestState_REQUEST_STATE_PENDING, Outcome: &pb.Answer{Lock: "a"},
+		}),
+		`{"status":"NO_QUORUM","message":"m"}`:     wire.OutcomeBodyOf(&pb.OutcomeResponse{Status: pb.Status_STATUS_NO_QUORUM, Message: "m"}),
+		`{"status":"LIMITED","retry_after":"0s"} `: wire.OutcomeBodyOf(&pb.OutcomeResponse{Status: pb.Status_STATUS_LIMITED}),
+		`{"status":"OK","token":5,"proof":"p","ttl":"0s","mode":"exclusive"}`: wire.ProofBodyOf(&pb.ProveResponse{
+			Status: pb.Status_STATUS_OK, Token: 5, Proof: "p", Mode: pb.Mode_MODE_EXCLUSIVE,
+		}),
+		`{"status":"INVALID_TOKEN","lock":"a"}`: wire.ProofBodyOf(&pb.ProveResponse{Status: pb.Status_STATUS_INVALID_TOKEN, Lock: "a"}),
 	} {
-		if !slices.Contains(want, name) {
-			t.Errorf("field %s is missing", name)
+		if b, err := json.Marshal(body); err != nil || string(b) != strings.TrimSpace(want) {
+			t.Errorf("got  %s, %v\nwant %s", b, err, want)
 		}
-	}
-	for _, s := range cluster.Statuses() {
-		b := wire.BodyOf(fullError(s).Answer())
-		if got := keys(t, b); !slices.Equal(got, want) {
-			t.Errorf("%v has the fields %v, want %v", s, got, want)
-		}
-		if b.Status != s.String() {
-			t.Errorf("%v became %s", s, b.Status)
-		}
-	}
-	if got := keys(t, wire.KeepAliveBody(&pb.KeepAliveResponse{Grants: []*pb.HeldLock{{}}})); !slices.Equal(got, want) {
-		t.Errorf("a keep-alive has the fields %v, want %v", got, want)
 	}
 }
 
-func TestBodyValues(t *testing.T) {
-	b, err := json.Marshal(wire.BodyOf(&pb.Answer{
-		Status: pb.Status_STATUS_OK, Lock: "a", Token: 1<<64 - 1, TtlMs: 29500, ClientId: "c", RequestId: 1, Epoch: 2, Lsn: 3, Protected: true,
-	}))
-	const want = `{"status":"OK","message":"","lock":"a","token":18446744073709551615,"ttl":"29.5s","epoch":2,"lsn":3,` +
-		`"client_id":"c","request_id":1,"protected":true,"repeat":false,"holder":null,"queue_length":0,"file":"","offset":0,"length":0,` +
-		`"crc32c":0,"generation":0,"committed":false,"primary":null,"retry_after":"0s","differs":false,"grants":[],"ask":null,"mode":""}`
-	if err != nil || string(b) != want {
-		t.Errorf("got  %s, %v\nwant %s", b, err, want)
+// Programs that tell an answer by its status find that everywhere, and every refusal as the status that it is.
+func TestEveryStatusIsInItsBody(t *testing.T) {
+	for _, s := range cluster.Statuses() {
+		if b := wire.BodyOf(fullError(s).Answer()); b.Status != s.String() || !slices.Contains(keys(t, b), "status") {
+			t.Errorf("%v became %+v", s, b)
+		}
 	}
 }
 
@@ -207,7 +219,7 @@ func TestReadBodies(t *testing.T) {
 	if none, k := s.Servers[0].Volume.Canary, s.Servers[1].Volume.Canary; none.Age != "" || k != (wire.CanaryBody{Looks: 7, Age: "5ms", MaxLag: "1.5s", StaleReads: 2, StaleDirectReads: 1}) {
 		t.Errorf("canary: %+v, %+v", none, k)
 	}
-	o := wire.OutcomeBodyOf(&pb.OutcomeResponse{State: pb.RequestState_REQUEST_STATE_PENDING, Outcome: &pb.Answer{}})
+	o := wire.OutcomeBodyOf(&pb.OutcomeResponse{Status: pb.Status_STATUS_OK, State: pb.RequestState_REQUEST_STATE_PENDING, Outcome: &pb.Answer{}})
 	if o.State != "pending" || o.Outcome == nil || o.Outcome.Status != "" {
 		t.Errorf("outcome: %+v", o)
 	}
@@ -260,6 +272,29 @@ func TestHalfACharacterIsRefused(t *testing.T) {
 		}
 		if wire.Decode([]byte(`{"holder":{"command":`+text+`}}`), &pb.AcquireRequest{}) == nil != good {
 			t.Errorf("within an object: %s", text)
+		}
+	}
+}
+
+// TestMoment: JSON has times in UTC, with milliseconds, in whatever zone its writer is, and "" for one that is not known.
+func TestMoment(t *testing.T) {
+	at := time.Date(2026, 3, 29, 1, 30, 0, 123e6, time.UTC)
+	for _, x := range []struct {
+		at   wire.Moment
+		want string
+	}{
+		{0, `""`},
+		{1, `"1970-01-01T00:00:00.001Z"`},
+		{wire.Moment(at.UnixMilli()), `"2026-03-29T01:30:00.123Z"`},
+		{wire.Moment(at.In(time.FixedZone("", 3600)).UnixMilli()), `"2026-03-29T01:30:00.123Z"`},
+	} {
+		b, err := json.Marshal(x.at)
+		if err != nil || string(b) != x.want {
+			t.Errorf("%d is written as %s, %v; want %s", x.at, b, err, x.want)
+		}
+		var back wire.Moment
+		if err := json.Unmarshal(b, &back); err != nil || back != x.at {
+			t.Errorf("%s is read as %d, %v; want %d", b, back, err, x.at)
 		}
 	}
 }

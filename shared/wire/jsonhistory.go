@@ -51,6 +51,7 @@ type PastBody struct {
 	AppendLSN      uint64 `json:"append_lsn"`
 	SuccessorToken uint64 `json:"successor_token"`
 	Identity       string `json:"identity,omitempty"`
+	User           string `json:"user,omitempty"` // as in Holder
 }
 
 // HistoryRange is a range of LSNs, both ends included, and how many ends in it are left out; 0 if
@@ -73,7 +74,7 @@ func HistoryBodyOf(r *pb.HistoryResponse) HistoryBody {
 		b.Grants[i] = PastBody{
 			Lock: g.GetLock(), Token: g.GetToken(), Why: WhyWord(g.GetWhy()), Since: Moment(g.GetSinceUnixMs()), Ended: Moment(g.GetEndedUnixMs()),
 			LSN: g.GetLsn(), Epoch: g.GetEpoch(), GrantEpoch: g.GetGrantEpoch(), ClientID: g.GetClientId(), RequestID: g.GetRequestId(),
-			TTL: duration(g.GetTtlMs()), Mode: ModeWord(g.GetMode()), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Metadata: g.GetMetadata(), Actor: g.GetActor(), Reason: g.GetReason(),
+			TTL: duration(g.GetTtlMs()), Mode: ModeWord(g.GetMode()), User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Metadata: g.GetMetadata(), Actor: g.GetActor(), Reason: g.GetReason(),
 			File: a.GetFile(), Offset: a.GetOffset(), Length: a.GetLength(), AppendLSN: a.GetLsn(), SuccessorToken: g.GetSuccessorToken(), Identity: h.GetIdentity(),
 		}
 	}

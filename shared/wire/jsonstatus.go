@@ -21,6 +21,43 @@ type StatusBody struct {
 	Primary   *Primary     `json:"primary"`
 	Servers   []ServerBody `json:"servers"`
 	Table     *TableBody   `json:"table"` // null if the answering server has none
+	// FeatureLevel is that of the cluster, 0 if it is not known. NextLevel is the highest that a server knows which the primary
+	// hears, and UpgradeWaitsFor says why the cluster cannot be raised to it; 0 where it is that already.
+	FeatureLevel    uint32   `json:"feature_level"`
+	NextLevel       uint32   `json:"next_level"`
+	UpgradeWaitsFor []string `json:"upgrade_waits_for"`
+	// MembersVersion is that of the list of servers, HighestServerID the highest ID that any version listed; 0 if they are not known.
+	MembersVersion  uint64 `json:"members_version"`
+	HighestServerID uint32 `json:"highest_server_id"`
+	// Rings are clients that wait for each other.
+	Rings [][]RingLinkBody `json:"rings,omitempty"`
+}
+
+// RingLinkBody is one client of those that wait for each other: for a lock that the client of the next one holds, and the last for one of the
+// first.
+type RingLinkBody struct {
+	ClientID  string `json:"client_id"`
+	RequestID uint64 `json:"request_id"`
+	User      string `json:"user,omitempty"`
+	Host      string `json:"host"`
+	PID       int64  `json:"pid"`
+	Command   string `json:"command"`
+	Identity  string `json:"identity,omitempty"`
+	// Lock is that for which it waits, and Token that of the grant behind which it does.
+	Lock  string `json:"lock"`
+	Token uint64 `json:"token"`
+}
+
+// RingBodyOf converts a ring, nil for none.
+func RingBodyOf(r *pb.Ring) (ring []RingLinkBody) {
+	for _, x := range r.GetLinks() {
+		h := x.GetHolder()
+		ring = append(ring, RingLinkBody{
+			ClientID: x.GetClientId(), RequestID: x.GetRequestId(), User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
+			Identity: h.GetIdentity(), Lock: x.GetLock(), Token: x.GetToken(),
+		})
+	}
+	return ring
 }
 
 // ServerBody is one server in StatusBody.
@@ -45,6 +82,9 @@ type ServerBody struct {
 	FeatureLevel uint32 `json:"feature_level"`
 	// Restart are settings that were changed and count after a restart only; empty where the server itself was not asked.
 	Restart []string `json:"config_pending_restart"`
+	// Joining is set for a server that was added and is no member yet; Joins says why, where the primary answers.
+	Joining bool   `json:"joining"`
+	Joins   string `json:"joins"`
 }
 
 // VolumeBody is the volume as one server sees it.
@@ -86,6 +126,8 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), ClusterID: r.GetClusterId(), ServerID: r.GetServerId(),
 		Role: RoleWord(r.GetRole()), Epoch: r.GetEpoch(), LSN: r.GetLsn(), Age: duration(r.GetAgeMs()),
 		Primary: PrimaryOf(r.GetPrimary()), Servers: make([]ServerBody, len(r.GetServers())),
+		FeatureLevel: r.GetFeatureLevel(), NextLevel: r.GetNextLevel(), UpgradeWaitsFor: append([]string{}, r.GetUpgradeWaitsFor()...),
+		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(),
 	}
 	for i, s := range r.GetServers() {
 		v := s.GetVolume()
@@ -99,7 +141,11 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 			},
 			Able: s.GetAble(), Reachable: s.GetReachable(), HeardAgo: ageOrNever(s.GetHeardAgoMs()), Conflict: s.GetConflict(), Unwaited: s.GetUnwaited(),
 			Version: s.GetVersion(), Uptime: duration(s.GetUptimeMs()), FeatureLevel: s.GetFeatureLevel(), Restart: append([]string{}, s.GetConfigPendingRestart()...),
+			Joining: s.GetJoining(), Joins: s.GetJoins(),
 		}
+	}
+	for _, ring := range r.GetRings() {
+		b.Rings = append(b.Rings, RingBodyOf(ring))
 	}
 	if t := r.GetTable(); t != nil {
 		b.Table = &TableBody{

@@ -78,7 +78,7 @@ func EventBodyOf(e *pb.Event) EventBody {
 		h := e.GetHolder()
 		b.Holder = &Holder{
 			Client: cluster.ClientID(b.ClientID), Token: cluster.Token(b.Token),
-			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: b.Time,
+			User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: b.Time,
 			Mode: ModeWord(e.GetMode()), Identity: h.GetIdentity(),
 		}
 	}

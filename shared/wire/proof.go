@@ -30,31 +30,31 @@ type ProofClaims struct {
 	Client string `json:"cid"`
 }
 
-// ProofBody is the answer to prove in JSON.
+// ProofBody is the answer to prove in JSON. A refusal leaves out what it does not tell.
 type ProofBody struct {
 	Status  string `json:"status"`
-	Message string `json:"message"`
-	Lock    string `json:"lock"`
-	Token   uint64 `json:"token"`
-	// Proof is "" unless the status is OK.
-	Proof string `json:"proof"`
+	Message string `json:"message,omitempty"`
+	Lock    string `json:"lock,omitempty"`
+	Token   uint64 `json:"token,omitempty"`
+	Proof   string `json:"proof,omitempty"`
 	// TTL is what was left of the lease.
-	TTL        string   `json:"ttl"`
-	Mode       string   `json:"mode"`
-	Epoch      uint64   `json:"epoch"`
-	LSN        uint64   `json:"lsn"`
-	Primary    *Primary `json:"primary"`
-	RetryAfter string   `json:"retry_after"`
+	TTL        string   `json:"ttl,omitempty"`
+	Mode       string   `json:"mode,omitempty"`
+	Epoch      uint64   `json:"epoch,omitempty"`
+	LSN        uint64   `json:"lsn,omitempty"`
+	Primary    *Primary `json:"primary,omitempty"`
+	RetryAfter string   `json:"retry_after,omitempty"`
 }
 
 // ProofBodyOf converts the answer to prove.
 func ProofBodyOf(r *pb.ProveResponse) ProofBody {
+	status := FromStatus(r.GetStatus())
 	b := ProofBody{
-		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Lock: r.GetLock(), Token: r.GetToken(), Proof: r.GetProof(),
-		TTL: duration(r.GetTtlMs()), Epoch: r.GetEpoch(), LSN: r.GetLsn(), Primary: PrimaryOf(r.GetPrimary()), RetryAfter: duration(r.GetRetryAfterMs()),
+		Status: status.String(), Message: r.GetMessage(), Lock: r.GetLock(), Token: r.GetToken(), Proof: r.GetProof(),
+		Epoch: r.GetEpoch(), LSN: r.GetLsn(), Primary: PrimaryOf(r.GetPrimary()), RetryAfter: retryText(status, r.GetRetryAfterMs()),
 	}
 	if r.GetProof() != "" {
-		b.Mode = ModeWord(r.GetMode())
+		b.TTL, b.Mode = duration(r.GetTtlMs()), ModeWord(r.GetMode())
 	}
 	return b
 }

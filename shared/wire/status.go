@@ -32,6 +32,8 @@ var (
 	ErrOffsetMismatch     = errors.New("the file does not end at the expected offset")
 	ErrFileSealed         = errors.New("the protected file is sealed")
 	ErrLimited            = errors.New("a quota does not leave room for this")
+	ErrAlreadyDone        = errors.New("it is done already")
+	ErrLockChanged        = errors.New("others may have had the lock since")
 	ErrUnknown            = errors.New("not known whether it was done: ask again with the same request ID")
 )
 
@@ -70,6 +72,8 @@ var statusTable = [...]row{
 	{cluster.StatusFileSealed, ErrFileSealed, codes.OK, http.StatusConflict},
 	{cluster.StatusUnauthenticated, ErrUnauthenticated, codes.Unauthenticated, http.StatusUnauthorized},
 	{cluster.StatusLimited, ErrLimited, codes.ResourceExhausted, http.StatusTooManyRequests},
+	{cluster.StatusLockChanged, ErrLockChanged, codes.OK, http.StatusPreconditionFailed},
+	{cluster.StatusAlreadyDone, ErrAlreadyDone, codes.OK, http.StatusConflict},
 }
 
 // find returns the row of a status. What this binary does not know, a newer server's

@@ -71,7 +71,10 @@ func churnLong(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	c := &churn{Env: e, target: t, prefix: prefix("churn"), strangers: newStrangers(e.Servers.Endpoints())}
+	c := &churn{Env: e, target: t, prefix: prefix("churn")}
+	if c.strangers, err = newStrangers(e.Servers.Endpoints()); err != nil {
+		return nil, err
+	}
 	defer c.strangers.close()
 	for _, n := range e.workers(churnWorkers) {
 		r, err := c.run(ctx, n)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -40,7 +41,7 @@ func prepareConnections(o Options) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.processes("connections", o.Connections)
+	_, err = l.processes("connections", o.Connections, o.Processes)
 	return err
 }
 
@@ -51,7 +52,7 @@ func connections(ctx context.Context, e *Env) (_ []bench.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	processes, err := l.processes("connections", e.Connections)
+	processes, err := l.processes("connections", e.Connections, e.Processes)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +107,9 @@ func (c *connected) during(doing string) (stop func()) {
 	}
 }
 
-// readCPU has the processes of the clients in the place of this program.
-func (c *connected) readCPU() (bench.CPU, error) {
-	all, err := bench.ReadCPU(c.pids())
+// readCPU is the time of these servers, and that of the processes of the clients in the place of this program.
+func (c *connected) readCPU(servers []int) (bench.CPU, error) {
+	all, err := bench.ReadCPU(servers)
 	if err != nil {
 		return all, err
 	}
@@ -130,7 +131,7 @@ func (c *connected) connect(ctx context.Context) error {
 	if err := m.look(ctx, c.asker, memoryWorkers, 0); err != nil {
 		return err
 	}
-	before, err := c.readCPU()
+	before, err := c.readCPU(c.pids())
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (c *connected) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect %d clients: %w", c.Connections, err)
 	}
-	after, err := c.readCPU()
+	after, err := c.readCPU(c.pids())
 	if err != nil {
 		return err
 	}
@@ -173,7 +174,7 @@ func (c *connected) observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := c.readCPU()
+	before, err := c.readCPU(c.pids())
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (c *connected) observe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	after, err := c.readCPU()
+	after, err := c.readCPU(c.pids())
 	if err != nil {
 		return err
 	}
@@ -205,19 +206,21 @@ func (c *connected) observe(ctx context.Context) error {
 
 // failovers kills the primary again and again, and makes the row of that.
 func (c *connected) failovers(ctx context.Context) error {
-	row := c.newRow("connections, failover", "")
+	row := c.newRow("connections, failover", "locks")
 	lost, open := int64(0), int64(0)
 	var heard []float64
 	for i := range c.Repeat {
-		x, all, err := c.failover(ctx)
+		x, err := c.failover(ctx)
 		if err != nil {
 			return fmt.Errorf("connections, failover %d of %d: %w", i+1, c.Repeat, err)
 		}
-		lost, open, heard = lost+x.Lost, open+x.Open, append(heard, all.Seconds()*1000)
-		run := bench.Run{Operations: int64(len(x.Times)), Latency: latency(x.Times)}
+		lost, open, heard = lost+x.Lost, open+x.Open, append(heard, x.heard.Seconds()*1000)
+		run := bench.NewRun(int64(len(x.Times)), x.took, x.used)
+		run.Latency = latency(x.Times)
 		row.Add(run)
 		if l := run.Latency; l != nil {
-			c.Say("connections, failover %d of %d: confirmed p50 %.0f ms, p99 %.0f ms, all %.0f ms; %d lost", i+1, c.Repeat, l.P50/1000, l.P99/1000, l.Max/1000, x.Lost)
+			c.Say("connections, failover %d of %d: confirmed p50 %.0f ms, p99 %.0f ms, all %.0f ms; %d lost; processors: clients %.2f s, servers %.2f s",
+				i+1, c.Repeat, l.P50/1000, l.P99/1000, l.Max/1000, x.Lost, x.used.Client.Seconds(), x.used.Servers.Seconds())
 		}
 	}
 	row.Figures = []bench.Figure{
@@ -229,39 +232,57 @@ func (c *connected) failovers(ctx context.Context) error {
 	return nil
 }
 
+// struck is what followed when the primary was killed.
+type struck struct {
+	fleet.Confirmed
+	// heard is when the next primary had heard all holders.
+	heard time.Duration
+	// took is how long it was until each lock was confirmed or lost, and used the processor time of that, without the killed server.
+	took time.Duration
+	used bench.CPU
+}
+
 // failover kills the primary when the others have its table, and waits until each lock was confirmed
-// by a renewal, which the library sends by itself. heard is when the next primary had heard all.
-func (c *connected) failover(ctx context.Context) (x fleet.Confirmed, heard time.Duration, err error) {
+// by a renewal, which the library sends by itself.
+func (c *connected) failover(ctx context.Context) (x struck, err error) {
 	if err := c.Servers.AwaitTables(ctx); err != nil {
-		return x, 0, err
+		return x, err
 	}
 	if _, err := c.regain(ctx); err != nil {
-		return x, 0, err
+		return x, err
 	}
 	primary, err := c.Servers.AwaitHealthy(ctx)
 	if err != nil {
-		return x, 0, err
+		return x, err
 	}
-	struck, err := fleet.Monotonic()
+	others := slices.Delete(c.pids(), int(primary-1), int(primary))
+	before, err := c.readCPU(others)
 	if err != nil {
-		return x, 0, err
+		return x, err
+	}
+	since, err := fleet.Monotonic()
+	if err != nil {
+		return x, err
 	}
 	began := time.Now()
 	if err := c.Servers.Signal(primary, syscall.SIGKILL); err != nil {
-		return x, 0, err
+		return x, err
 	}
 	asking, cancel := context.WithTimeout(ctx, confirmLimit)
 	defer cancel()
 	var waiting sync.WaitGroup
-	waiting.Go(func() { heard = c.heard(asking, began) })
+	waiting.Go(func() { x.heard = c.heard(asking, began) })
 	stop := c.during("confirmed")
-	x, err = c.crowd.Confirm(ctx, struck, confirmLimit)
+	x.Confirmed, err = c.crowd.Confirm(ctx, since, confirmLimit)
 	stop()
+	x.took = time.Since(began)
+	after, readErr := c.readCPU(others)
+	x.used = after.Since(before)
 	if err != nil {
 		cancel()
 	}
 	waiting.Wait()
-	return x, heard, errors.Join(err, c.Servers.Kill(primary), c.Servers.Restart(primary))
+	return x, errors.Join(err, readErr, c.Servers.Kill(primary), c.Servers.Restart(primary))
 }
 
 // heard waits until a primary has heard all holders, and returns how long that took since began.

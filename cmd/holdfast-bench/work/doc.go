@@ -30,12 +30,13 @@
 //	           with one, both times after the same work on keys without watchers
 //	watchers   watch with --watchers watchers of own keys, each with a connection of its own, at
 //	           --rate events per second
-//	connections  --connections clients in as few processes as file descriptors allow, each of which
+//	connections  --connections clients in --processes processes, or in as few as file descriptors allow, each of which
 //	           connects and holds one lock with a lease of --lease: how long that takes for all, and
 //	           what the servers' memory grew by, as in watch, which says little for less than some
 //	           thousand clients; keep-alives for a lease, and which were
 //	           late; then --repeat times kill -9 of the primary, until the library of each client has
-//	           renewed the lease with the next one, without a call of the program. It says how many
+//	           renewed the lease with the next one, without a call of the program. The processor time beside that is of the
+//	           clients' processes, and of the servers that live. It says how many
 //	           connections the machine allows; locks that are lost are counted and acquired again
 //	starved    some clients take locks of their own with pauses: while all is quiet; while busy loops
 //	           (--starve-loops) and a disk load run for --duration, with the same priority as

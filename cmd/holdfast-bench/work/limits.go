@@ -22,6 +22,8 @@ const (
 	processFiles = 100
 	// processClients is how many clients share a process at most: more only make its timers late.
 	processClients = 10_000
+	// maxProcesses is how many processes clients are spread over at most.
+	maxProcesses = 64
 )
 
 // limits are what bounds the connections of one machine with itself.
@@ -61,14 +63,21 @@ func (l limits) possible() int {
 	return max(0, min(l.files-min(l.files/4, serverReserve)-processFiles, l.ports-portReserve))
 }
 
-// processes returns how many client processes so many clients need. It returns an error, with what is
-// possible and how to get more, if the machine does not allow so many.
-func (l limits) processes(flag string, clients int) (int, error) {
+// processes returns in how many processes so many clients run: as few as may be, or asked, unless that is 0. It returns an
+// error, with what is possible and how to get more, if the machine does not allow so many clients, or these processes do not.
+func (l limits) processes(flag string, clients, asked int) (int, error) {
 	if most := l.possible(); clients > most {
 		return 0, fmt.Errorf("--%s %d: this machine allows %d, with %d open files for a process and %d local ports: ask for fewer, "+
 			"or raise the limits (as root: ulimit -n %d, and sysctl -w net.ipv4.ip_local_port_range='1024 65535', which is enough for 64,000)",
 			flag, clients, most, l.files, l.ports, clients+clients/3+serverReserve)
 	}
 	each := max(1, min(processClients, (l.files-processFiles)/clientFiles))
-	return (clients + each - 1) / each, nil
+	least := (clients + each - 1) / each
+	switch {
+	case asked == 0:
+		return least, nil
+	case asked < least || asked > clients:
+		return 0, fmt.Errorf("--processes %d: use %d to %d for %d clients, or 0 for as few as may be: each has room for %d", asked, least, min(clients, maxProcesses), clients, each)
+	}
+	return asked, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 )
@@ -28,6 +29,8 @@ const (
 	noisyInFlight = 256
 	// noisyKey is the variable with the neighbour's credential.
 	noisyKey = "HOLDFAST_NOISY_KEY"
+	// noisyEndpoints is the variable with the servers that the neighbour asks, if they are others: what then is slower is the machine.
+	noisyEndpoints = "HOLDFAST_NOISY_ENDPOINTS"
 )
 
 // neighbour asks for far more than its share, over HTTP, and takes no word for it: it neither waits nor repeats.
@@ -36,10 +39,13 @@ type neighbour struct {
 	done, refused, skipped atomic.Int64
 }
 
-func newNeighbour(hosts []string, key string) *neighbour {
-	n := &neighbour{strangers: newStrangers(hosts)}
-	n.key, n.lease, n.budget = key, strangerLeave, 0
-	return n
+func newNeighbour(endpoints []string, key string) (*neighbour, error) {
+	s, err := newStrangers(endpoints)
+	if err != nil {
+		return nil, err
+	}
+	s.key, s.lease, s.budget = key, strangerLeave, 0
+	return &neighbour{strangers: s}, nil
 }
 
 // run asks for so many pairs per second until ctx ends.
@@ -78,7 +84,8 @@ func (n *neighbour) pair(ctx context.Context, name clientlib.LockName) {
 }
 
 // noisy measures clients alone, and then beside a neighbour that asks for a hundred times as much as each of them. With servers that
-// have access rules, the neighbour is whom HOLDFAST_NOISY_KEY proves, and the others are whom HOLDFAST_KEY does.
+// have access rules, the neighbour is whom HOLDFAST_NOISY_KEY proves, and the others are whom HOLDFAST_KEY does. With HOLDFAST_NOISY_ENDPOINTS it
+// asks other servers on the same machine: the control.
 func noisy(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 	polite := *e
 	polite.Rate = cmp.Or(e.Rate, noisyRate)
@@ -112,7 +119,14 @@ func (e *Env) beside(ctx context.Context, t target, workers int) (rows []bench.R
 	if err != nil {
 		return nil, err
 	}
-	n := newNeighbour(e.Endpoints, os.Getenv(noisyKey))
+	asked := e.Endpoints
+	if others := os.Getenv(noisyEndpoints); others != "" {
+		asked = join.Split(others)
+	}
+	n, err := newNeighbour(asked, os.Getenv(noisyKey))
+	if err != nil {
+		return nil, err
+	}
 	defer n.close()
 	loud, end := context.WithCancel(ctx)
 	began := time.Now()

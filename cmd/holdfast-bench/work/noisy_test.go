@@ -32,7 +32,10 @@ func TestNeighbour(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	n := newNeighbour([]string{strings.TrimPrefix(s.URL, "http://")}, "hfk_noisy")
+	n, err := newNeighbour([]string{strings.TrimPrefix(s.URL, "http://")}, "hfk_noisy")
+	if err != nil {
+		t.Fatal(err)
+	}
 	n.run(ctx, "l/", 1000)
 	if n.refused.Load() < refused.Load() || n.done.Load() == 0 || refused.Load() == 0 {
 		t.Errorf("%d were refused, %d counted, %d done", refused.Load(), n.refused.Load(), n.done.Load())

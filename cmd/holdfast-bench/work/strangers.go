@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 )
 
@@ -30,7 +32,9 @@ const (
 type strangers struct {
 	http  http.Client
 	hosts []string
-	key   string // their credential; "" = none
+	// scheme is "http" or "https".
+	scheme string
+	key    string // their credential; "" = none
 	// lease is that of pairs.
 	lease time.Duration
 	// budget is how long a request is repeated while no server is primary; 0 = it is not.
@@ -38,8 +42,22 @@ type strangers struct {
 	came   atomic.Int64
 }
 
-func newStrangers(hosts []string) *strangers {
-	return &strangers{hosts: hosts, lease: churnTTL, budget: strangerBudget, http: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: acquirers, IdleConnTimeout: time.Minute}}}
+// newStrangers has strangers ask the servers at these endpoints, over TLS where these say by what servers are recognized.
+func newStrangers(endpoints []string) (*strangers, error) {
+	hosts, trust, err := join.Resolve(endpoints)
+	if err != nil {
+		return nil, err
+	}
+	tr := &http.Transport{MaxIdleConnsPerHost: acquirers, IdleConnTimeout: time.Minute}
+	s := &strangers{hosts: hosts, scheme: "http", lease: churnTTL, budget: strangerBudget, http: http.Client{Transport: tr}}
+	if !trust.Plain() {
+		s.scheme = "https"
+		dial := trust.Dialer("http/1.1", func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		})
+		tr.DialTLSContext = func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) }
+	}
+	return s, nil
 }
 
 func (s *strangers) close() { s.http.CloseIdleConnections() }
@@ -126,7 +144,7 @@ func again(code int) bool {
 
 // once asks once. Code 0: there was no answer.
 func (s *strangers) once(ctx context.Context, host, what string, body []byte) (code int, answer answerBody, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+host+"/v1/"+what, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.scheme+"://"+host+"/v1/"+what, bytes.NewReader(body))
 	if err != nil {
 		return 0, answer, err
 	}

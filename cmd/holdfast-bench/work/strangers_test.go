@@ -4,12 +4,18 @@ package work
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
 )
 
 // TestStrangers: each is asked under an ID of its own, asks again under the same request
@@ -41,9 +47,12 @@ func TestStrangers(t *testing.T) {
 				}
 			}))
 			defer s.Close()
-			x := newStrangers([]string{strings.TrimPrefix(s.URL, "http://")})
+			x, err := newStrangers([]string{strings.TrimPrefix(s.URL, "http://")})
+			if err != nil {
+				t.Fatal(err)
+			}
 			defer x.close()
-			_, err := x.pair(t.Context(), "a")
+			_, err = x.pair(t.Context(), "a")
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("got %v, want %q", err, tt.want)
 			}
@@ -65,11 +74,52 @@ func TestStrangers(t *testing.T) {
 func TestStrangersEndWithTheirContext(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
 	defer s.Close()
-	x := newStrangers([]string{strings.TrimPrefix(s.URL, "http://")})
+	x, err := newStrangers([]string{strings.TrimPrefix(s.URL, "http://")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer x.close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := x.leave(ctx, "a"); err == nil {
 		t.Error("served by one that does not")
+	}
+}
+
+// TestStrangersRecognizeServers by a join string, and ask nobody else.
+func TestStrangersRecognizeServers(t *testing.T) {
+	issuer := func(id [16]byte) *certs.Issuer {
+		a, err := certs.Draw(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, err := certs.NewIssuer(id, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	ours, other := issuer([16]byte{1}), issuer([16]byte{2})
+	leaf, err := ours.Issue([]string{"127.0.0.1"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`{"token":7}`)) //nolint:errcheck // the client would say so
+	}))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{leaf}}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that does not believe it says so itself
+	s.StartTLS()
+	defer s.Close()
+	for _, by := range []*certs.Issuer{ours, other} {
+		x, err := newStrangers(join.Split(join.Text([]string{strings.TrimPrefix(s.URL, "https://")}, join.Pin(by.Certificate()))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.budget = 0
+		if _, err := x.pair(t.Context(), "a"); (err == nil) != (by == ours) {
+			t.Errorf("believed %v: %v", by == ours, err)
+		}
+		x.close()
 	}
 }

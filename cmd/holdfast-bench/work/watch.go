@@ -171,4 +171,6 @@ func memoryBefore(ctx context.Context, m *memoryCost, t *Holdfast, workers int) 
 }
 
 // watchServers tell of their heap.
-func watchServers() servers.Options { return servers.Options{Collections: true} }
+func watchServers() servers.Options {
+	return servers.Options{Collections: true, Flags: []string{"--max-connections", "1000000"}} // descriptors are what bounds them
+}

@@ -21,7 +21,7 @@ func prepareWatchers(o Options) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.processes("watchers", o.watchers(manyWatchers))
+	_, err = l.processes("watchers", o.watchers(manyWatchers), 0)
 	return err
 }
 

@@ -34,8 +34,10 @@ type Options struct {
 	Rate float64
 	// Sizes are the sizes of the records of append, in bytes.
 	Sizes []int
-	// Connections is how many clients the workload connections has, each with a lease of Lease.
+	// Connections is how many clients the workload connections has, each with a lease of Lease, and Processes how many
+	// processes they are spread over; 0 = as few as their file descriptors allow.
 	Connections int
+	Processes   int
 	Lease       time.Duration
 	// Holders is how many locks the workload holders holds, each with a lease of HoldersTTL.
 	Holders    int
@@ -103,6 +105,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--starve-loops %d: use 1 to %d, or 0 for what is usual", o.StarveLoops, starve.MaxLoops)
 	case o.Watchers < 0:
 		return fmt.Errorf("--watchers %d: use 1 or more, or 0 for what is usual", o.Watchers)
+	case o.Processes < 0 || o.Processes > maxProcesses:
+		return fmt.Errorf("--processes %d: use 1 to %d, or 0 for as few as may be", o.Processes, maxProcesses)
 	case o.Lease < time.Second || o.Lease%time.Millisecond != 0:
 		return fmt.Errorf("--lease %v: use whole milliseconds, 1s or more", o.Lease)
 	case o.Wait < 0:
@@ -343,6 +347,7 @@ func (o *Options) Bind(fl *pflag.FlagSet) {
 	o.BindStrokes(fl)
 	fl.IntVar(&o.StarveLoops, "starve-loops", o.StarveLoops, "busy loops of starved (0: ten for each processor)")
 	fl.IntVar(&o.Connections, "connections", o.Connections, "clients of connections")
+	fl.IntVar(&o.Processes, "processes", o.Processes, "processes that the clients of connections are spread over (0: as few as may be)")
 	fl.DurationVar(&o.Lease, "lease", o.Lease, "lease of connections")
 	fl.IntVar(&o.Holders, "holders", o.Holders, "locks of holders")
 	fl.DurationVar(&o.HoldersTTL, "holders-ttl", o.HoldersTTL, "lease of holders")

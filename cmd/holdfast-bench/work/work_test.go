@@ -32,6 +32,8 @@ func TestOptions(t *testing.T) {
 		{"negative watchers", func(o *Options) { o.Watchers = -1 }, "--watchers"},
 		{"too many loops", func(o *Options) { o.StarveLoops = 5000 }, "--starve-loops"},
 		{"no connections", func(o *Options) { o.Connections = 0 }, "--connections"},
+		{"negative processes", func(o *Options) { o.Processes = -1 }, "--processes -1"},
+		{"too many processes", func(o *Options) { o.Processes = 65 }, "--processes 65"},
 		{"short lease of connections", func(o *Options) { o.Lease = time.Millisecond }, "--lease"},
 		{"no events", func(o *Options) { o.WatchRates = []int{0} }, "--watch-rate 0"},
 		{"short lease", func(o *Options) { o.HoldersTTL = time.Millisecond }, "--holders-ttl"},
@@ -90,19 +92,23 @@ func TestCrowd(t *testing.T) {
 func TestLimits(t *testing.T) {
 	for _, tt := range []struct {
 		limits
-		clients, processes int // 0 = refused
-		want               string
+		clients, asked, processes int // none = refused
+		want                      string
 	}{
-		{limits{20_000, 28_232}, 5000, 1, ""},
-		{limits{20_000, 28_232}, 15_000, 3, ""},
-		{limits{20_000, 28_232}, 50_000, 0, "allows 15804"},
-		{limits{1_000_000, 28_232}, 50_000, 0, "allows 27732"},
-		{limits{1_000_000, 64_511}, 50_000, 5, ""},
-		{limits{1024, 28_232}, 600, 2, ""},
-		{limits{1024, 28_232}, 700, 0, "allows 668"},
-		{limits{100, 28_232}, 1, 0, "allows 0"},
+		{limits{20_000, 28_232}, 5000, 0, 1, ""},
+		{limits{20_000, 28_232}, 15_000, 0, 3, ""},
+		{limits{20_000, 28_232}, 50_000, 0, 0, "allows 15804"},
+		{limits{1_000_000, 28_232}, 50_000, 0, 0, "allows 27732"},
+		{limits{1_000_000, 64_511}, 50_000, 0, 5, ""},
+		{limits{1024, 28_232}, 600, 0, 2, ""},
+		{limits{1024, 28_232}, 700, 0, 0, "allows 668"},
+		{limits{100, 28_232}, 1, 0, 0, "allows 0"},
+		{limits{20_000, 28_232}, 15_000, 8, 8, ""},
+		{limits{20_000, 28_232}, 15_000, 3, 3, ""},
+		{limits{20_000, 28_232}, 15_000, 2, 0, "use 3 to 64 for 15000 clients"},
+		{limits{20_000, 28_232}, 5, 6, 0, "use 1 to 5 for 5 clients"},
 	} {
-		n, err := tt.limits.processes("connections", tt.clients)
+		n, err := tt.limits.processes("connections", tt.clients, tt.asked)
 		if n != tt.processes || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v, %d clients: %d processes, %v, want %d, %q", tt.limits, tt.clients, n, err, tt.processes, tt.want)
 		}

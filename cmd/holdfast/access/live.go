@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/wake"
@@ -108,7 +109,7 @@ func (l *Live) Run(ctx context.Context, changed func(*access.Rules)) {
 			return
 		case <-t.C:
 		case <-l.asked:
-			if !rest(ctx, askedEvery-time.Since(looked)) {
+			if !retry.Rest(ctx, askedEvery-time.Since(looked)) {
 				return
 			}
 		}
@@ -126,21 +127,6 @@ func (l *Live) Run(ctx context.Context, changed func(*access.Rules)) {
 		if waiting != nil {
 			close(waiting)
 		}
-	}
-}
-
-// rest pauses for d, and reports whether ctx is still alive.
-func rest(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

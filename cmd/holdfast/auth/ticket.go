@@ -150,6 +150,7 @@ func (v verifier) verify(ticket string, now time.Time) (c *access.Caller, until 
 		c.Expires = m.ExpiresAt.Time
 		return c, c.Expires.Add(afterExpiry), nil
 	}
+	c.PassedOn = true
 	if m.Until != nil {
 		c.Expires = m.Until.Time
 	}

@@ -13,10 +13,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/secrets"
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
-	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
 
 // OperatorTime is how long a ticket counts that an operator's process signs itself for what it is about to do.
@@ -33,9 +33,9 @@ type Ticket struct {
 }
 
 // OperatorTicket signs a ticket of an operator for the user of this process, who has to be able to read the secrets of
-// the volume in dir. It counts for this long from now. Returns ErrNotOperator if the user cannot read them.
-func OperatorTicket(dir string, now time.Time, period time.Duration) (t Ticket, err error) {
-	f, err := osfs.Open(dir)
+// the volume in dir, or in the directory of secrets, "" = none is named. It counts for this long from now. Returns ErrNotOperator if the user cannot read them.
+func OperatorTicket(dir, secretsDir string, now time.Time, period time.Duration) (t Ticket, err error) {
+	f, err := secrets.Open(dir, secretsDir)
 	if err != nil {
 		return t, err
 	}
@@ -45,7 +45,7 @@ func OperatorTicket(dir string, now time.Time, period time.Duration) (t Ticket, 
 		return t, err
 	}
 	keys, err := volume.ReadSigningKeys(f)
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, volume.ErrNoSigningKey) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, volume.ErrNoSigningKey) || errors.Is(err, volume.ErrSecretsElsewhere) {
 		return t, fmt.Errorf("%w: %w", ErrNotOperator, err)
 	}
 	if err != nil {

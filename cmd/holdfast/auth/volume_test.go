@@ -31,7 +31,7 @@ func TestOperatorTicket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OperatorTicket(dir, now, OperatorTime); !errors.Is(err, ErrNotOperator) || !strings.Contains(err.Error(), "holdfast secure offer") {
+	if _, err := OperatorTicket(dir, "", now, OperatorTime); !errors.Is(err, ErrNotOperator) || !strings.Contains(err.Error(), "holdfast secure offer") {
 		t.Errorf("a volume without a signing key: %v", err)
 	}
 	if _, err := volume.OfferTLS(fsys, rand.Reader, func() (volume.Authority, error) {
@@ -39,7 +39,7 @@ func TestOperatorTicket(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	ticket, err := OperatorTicket(dir, now, OperatorTime)
+	ticket, err := OperatorTicket(dir, "", now, OperatorTime)
 	if err != nil || ticket.Cluster != about.ID {
 		t.Fatal(ticket, err)
 	}
@@ -56,10 +56,10 @@ func TestOperatorTicket(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "secrets", "signing.key"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OperatorTicket(dir, now, OperatorTime); !errors.Is(err, volume.ErrExposed) {
+	if _, err := OperatorTicket(dir, "", now, OperatorTime); !errors.Is(err, volume.ErrExposed) {
 		t.Errorf("a key that others may read: %v", err)
 	}
-	if _, err := OperatorTicket(t.TempDir(), now, OperatorTime); err == nil || errors.Is(err, ErrNotOperator) {
+	if _, err := OperatorTicket(t.TempDir(), "", now, OperatorTime); err == nil || errors.Is(err, ErrNotOperator) {
 		t.Errorf("no volume: %v", err)
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"math/big"
 	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
@@ -55,12 +54,9 @@ func draw(id cluster.ID, number uint64) (a volume.Authority, err error) {
 		return a, err
 	}
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Holdfast cluster " + id.String()},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: volume.AuthorityCommonName(id, number)},
 		NotBefore: always(), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
-	}
-	if number > 1 { // so that people, and programs that look for an issuer by its name, can tell them apart
-		ca.Subject.CommonName += " authority " + strconv.FormatUint(number, 10)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, ca, ca, private.Public(), private)
 	if err != nil {

@@ -12,6 +12,10 @@
 // ends by itself, the rest of its tree is ended too: nothing of it may continue to run
 // when the lock is free.
 //
+// Hold does the same for a lease that is not that of a command: a shell has a file open, and the
+// lease is held until no process has it open any more. The tree then is the processes that share
+// the open file.
+//
 // Two mechanisms cover the death of this process. The kernel kills the
 // command itself (PR_SET_PDEATHSIG); and a guard, a second small process, kills
 // the tree when this process is gone, or is stopped until the lease runs out.
@@ -159,11 +163,13 @@ func Run(lease Lease, opt Options) (Result, error) {
 }
 
 type runner struct {
-	lease   Lease
-	opt     Options
-	guard   *guard
-	group   *group
-	tree    *tree
+	lease Lease
+	opt   Options
+	guard *guard
+	group *group
+	tree  *tree
+	// file is set in place of group and tree if its users are what the lease is for.
+	file    *OpenFile
 	speaker *speaker
 	lost    error
 	// asked is the latest text of Lease.Asked that was passed on to the command.
@@ -238,6 +244,29 @@ func (r *runner) wait() int {
 	}
 }
 
+// find lists the running processes that are under the lease; see tree.find.
+func (r *runner) find() (live []process, sure bool) {
+	if r.file != nil {
+		return r.file.find()
+	}
+	return r.tree.find(r.tree.wrapper)
+}
+
+// leader reads the process of the command itself.
+func (r *runner) leader() (p process, found bool) {
+	if r.group == nil {
+		return process{}, false
+	}
+	return readProcess(r.group.leader.pid)
+}
+
+// signal sends a signal to the command's group, if there is one.
+func (r *runner) signal(s syscall.Signal) {
+	if r.group != nil {
+		r.group.signal(s)
+	}
+}
+
 // noteEnd records the command's end. If the guard killed the command, because this process was
 // stopped or late, that is a loss of the lease, too.
 func (r *runner) noteEnd(code int) {
@@ -275,7 +304,7 @@ func (r *runner) warn(left time.Duration) {
 	why := r.lease.Jeopardy()
 	switch {
 	case why != nil && !r.warned:
-		next := "the command is ended"
+		next := r.subject() + " is ended"
 		if r.opt.OnLost == Leave {
 			next = "it is lost"
 		}
@@ -309,14 +338,17 @@ func (r *runner) end(why error) {
 		return
 	}
 	r.lost = why
+	if r.file != nil {
+		r.file.As(Lost) //nolint:errcheck // the loss comes first
+	}
 	if r.opt.OnLost == Leave {
-		r.speaker.say(fmt.Sprintf("lock lost: %v: the command runs on without it", why))
+		r.speaker.say(fmt.Sprintf("lock lost: %v: %s runs on without it", why, r.subject()))
 		return
 	}
-	r.speaker.say(fmt.Sprintf("lock lost: %v: ending the command", why))
+	r.speaker.say(fmt.Sprintf("lock lost: %v: ending %s", why, r.subject()))
 	if found := r.ask(); !found && r.grace() > 0 { // there is no /proc
-		r.group.signal(syscall.SIGTERM)
-		r.group.signal(syscall.SIGCONT)
+		r.signal(syscall.SIGTERM)
+		r.signal(syscall.SIGCONT)
 	}
 	r.look()
 }
@@ -328,7 +360,7 @@ func (r *runner) ask() (found bool) {
 	if r.grace() == 0 {
 		return false
 	}
-	live, _ := r.tree.find(r.tree.wrapper)
+	live, _ := r.find()
 	signalAll(live, syscall.SIGTERM, syscall.SIGCONT) // a stopped process would not handle it
 	return len(live) > 0
 }
@@ -336,15 +368,15 @@ func (r *runner) ask() (found bool) {
 // kill sends SIGKILL to all processes of the tree that it finds now. It is called repeatedly:
 // one call may miss a process that forks.
 func (r *runner) kill() {
-	if p, found := readProcess(r.group.leader.pid); found && !p.ended {
+	if p, found := r.leader(); found && !p.ended {
 		if !r.shot && r.opt.OnLost != Kill {
 			r.speaker.say("the command did not end by itself: SIGKILL")
 		}
 		r.shot = true
 	}
 	r.killed = true
-	r.group.signal(syscall.SIGKILL) // before what takes longer
-	live, _ := r.tree.find(r.tree.wrapper)
+	r.signal(syscall.SIGKILL) // before what takes longer
+	live, _ := r.find()
 	r.strike(live)
 }
 
@@ -365,7 +397,11 @@ func (r *runner) strike(live []process) {
 		r.complainAt = now.Add(complainAfter)
 	case !now.Before(r.complainAt):
 		r.complainAt = now.Add(complainEvery)
-		r.speaker.say(fmt.Sprintf("SIGKILL has not ended %s, which the command started: it hangs in the kernel or belongs to another user; waiting for its end, with the lock if that is not lost", list(live)))
+		whose := "which the command started"
+		if r.file != nil {
+			whose = "which has the lock file open"
+		}
+		r.speaker.say(fmt.Sprintf("SIGKILL has not ended %s, %s: it hangs in the kernel or belongs to another user; waiting for its end, with the lock if that is not lost", list(live), whose))
 	}
 }
 

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 		case "wrapper":
 			wrapper(os.Args[2], os.Args[3])
 			return
+		case "role":
+			inRole(child.Role(os.Args[2]), os.Args[3])
+			return
 		case "daemon", "keeper", "spirit":
 			daemon(os.Args[1], os.Args[2])
 			return
@@ -46,6 +49,19 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// inRole has the descriptor 3 open in a role, and tells so.
+func inRole(role child.Role, report string) {
+	o, err := child.NewOpenFile(os.NewFile(3, "the lock file"))
+	if err != nil {
+		panic(err)
+	}
+	if err := o.Announce(role, []byte(report)); err != nil {
+		panic(err)
+	}
+	fmt.Println("in role")
+	<-time.After(time.Minute)
 }
 
 // lease is one that nobody renews.

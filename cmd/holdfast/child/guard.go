@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,15 +21,18 @@ import (
 // guard is this process's handle of the guard process. The methods of a nil guard do nothing.
 //
 // The guard reads lines from a pipe: "tree MARK WRAPPER ALONE" and "group N START" once, which
-// identify the command's tree; and "until T" with the time at which that must be dead, in
-// nanoseconds of CLOCK_BOOTTIME (which all processes of a host share, and which continues
-// while the machine sleeps). The end of the pipe means that this process died.
+// identify the command's tree, or in their place "file KEEPER", for the processes that have the
+// guard's descriptor 3 open, but for that one, and "user PID START" for each that was found to have
+// it, and may have become another user's when the guard looks; and "until T" with the time at which
+// that must be dead, in nanoseconds of CLOCK_BOOTTIME (which all processes of a host share, and which
+// continues while the machine sleeps). The end of the pipe means that this process died.
 type guard struct {
 	pipe *os.File
 	cmd  *exec.Cmd
 }
 
-func startGuard(command []string) (*guard, error) {
+// startGuard starts the guard process; files are its descriptors from 3 on.
+func startGuard(command []string, files ...*os.File) (*guard, error) {
 	if command == nil {
 		return nil, nil
 	}
@@ -37,7 +41,7 @@ func startGuard(command []string) (*guard, error) {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdin = r
+	cmd.Stdin, cmd.ExtraFiles = r, files
 	// Away from the terminal: its Ctrl-C is for the command.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
@@ -138,6 +142,7 @@ const (
 // guardian is the state of the guard process.
 type guardian struct {
 	tree   tree
+	file   *OpenFile     // in place of the tree; nil = a tree
 	leader process       // of the command's group; zero = not known yet
 	until  time.Duration // when the tree must be dead, in CLOCK_BOOTTIME; 0 = not set
 	// killing is true once the tree is being killed; quiet counts the searches in a row that
@@ -149,8 +154,10 @@ type guardian struct {
 }
 
 // Guard runs the guard process: it reads orders from a pipe and kills the tree when the pipe
-// ends or the time of the latest order is reached. It returns when nothing is left to do.
-func Guard(orders *os.File) {
+// ends or the time of the latest order is reached. It returns when the wrapper is gone and nothing
+// is left to do. dead reports that no process of the tree runs, as far as the guard can see; it is
+// false if one has survived SIGKILL for a minute.
+func Guard(orders *os.File) (dead bool) {
 	// A signal to all processes that ends the wrapper must not end its guard first.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	g, in := &guardian{}, inbox{fd: int(orders.Fd())}
@@ -174,6 +181,7 @@ func Guard(orders *os.File) {
 			g.sweep()
 		}
 	}
+	return !g.killing && (g.file != nil || g.tree.wrapper > 0) // else it does not know what to look for
 }
 
 // inbox reads lines from the guard's end of the pipe.
@@ -235,6 +243,13 @@ func (g *guardian) order(words []string) bool {
 	case len(words) == 3 && words[0] == "group":
 		g.leader = process{pid: int(number(1)), start: uint64(number(2))}
 		return g.leader.pid > 1
+	case len(words) == 2 && words[0] == "file":
+		g.file = opened(int(number(1)))
+		return g.file != nil
+	case len(words) == 3 && words[0] == "user" && g.file != nil:
+		p := process{pid: int(number(1)), start: uint64(number(2))}
+		g.file.learn(p)
+		return p.pid > 1
 	case len(words) == 2 && words[0] == "until":
 		g.until = time.Duration(number(1))
 		return g.until > 0
@@ -275,13 +290,38 @@ func (g *guardian) leads() bool {
 	return ok && now.start == g.leader.start
 }
 
+// remains reports whether a process of the command's group runs. One that changed its user, like
+// sudo, is found in no other way once the wrapper is gone, and does not die of the guard's SIGKILL.
+// A process with the leader's number that is not the leader proves that the group has ended. It is
+// true, too, while that cannot be told.
+func (g *guardian) remains() bool {
+	all := processes()
+	if !complete(all) {
+		return true
+	}
+	if p, found := readProcess(g.leader.pid); found && p.start != g.leader.start {
+		return false
+	}
+	return g.leader.pid != 0 && slices.ContainsFunc(all, func(p process) bool { return p.group == g.leader.pid && !p.ended })
+}
+
+// find lists what the guard has to kill; blind is true if it could not look everywhere.
+func (g *guardian) find(heir int) (live []process, blind bool) {
+	if g.file != nil {
+		live, sure := g.file.find()
+		return live, !sure
+	}
+	live, _ = g.tree.find(heir)
+	return live, false
+}
+
 // sweep kills the rest of the tree, until two searches in a row found nothing: one search may
 // miss a process that loses its parent at that moment.
 func (g *guardian) sweep() {
 	heir := os.Getppid() // the wrapper, or the process that inherited its orphans and this guard
-	live, _ := g.tree.find(heir)
+	live, blind := g.find(heir)
 	signalAll(live, syscall.SIGKILL)
-	if g.quiet++; len(live) > 0 || g.gone != 0 && heir == g.tree.wrapper {
+	if g.quiet++; len(live) > 0 || blind || g.gone != 0 && heir == g.tree.wrapper || g.remains() {
 		g.quiet = 0
 	}
 	g.killing = g.quiet < 2

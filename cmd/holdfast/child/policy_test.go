@@ -280,7 +280,7 @@ func TestUnreadLinesHoldNothingUp(t *testing.T) {
 		if !errors.Is(r.Lost, errBroken) {
 			t.Errorf("got %+v, want %v", r, errBroken)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Run waits for whoever reads")
 	}
 }
@@ -330,7 +330,7 @@ func TestAStoppedCommandHears(t *testing.T) {
 				if r.Code != c.code {
 					t.Errorf("%s: got %+v, want code %d", c.name, r, c.code)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Errorf("%s: the stopped command was not told", c.name)
 				s.lose(errBroken)
 				<-returned

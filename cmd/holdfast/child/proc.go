@@ -18,6 +18,8 @@ import (
 // process is one process, as read from /proc.
 type process struct {
 	pid, parent int
+	// group is the number of its process group.
+	group int
 	// start is when it started, in clock ticks since boot. Together with the number it identifies
 	// the process, because the kernel reuses numbers.
 	start uint64
@@ -31,6 +33,7 @@ type process struct {
 const (
 	statState   = 0
 	statParent  = 1
+	statGroup   = 2
 	statThreads = 17
 	statStart   = 19
 )
@@ -48,15 +51,28 @@ func readProcess(pid int) (process, bool) {
 		return process{}, false
 	}
 	parent, err1 := strconv.Atoi(fields[statParent])
-	threads, err2 := strconv.Atoi(fields[statThreads])
-	start, err3 := strconv.ParseUint(fields[statStart], 10, 64)
-	if errors.Join(err1, err2, err3) != nil {
+	group, err2 := strconv.Atoi(fields[statGroup])
+	threads, err3 := strconv.Atoi(fields[statThreads])
+	start, err4 := strconv.ParseUint(fields[statStart], 10, 64)
+	if errors.Join(err1, err2, err3, err4) != nil {
 		return process{}, false
 	}
 	// If only the first thread has ended, the others still run.
 	ended := (fields[statState] == "Z" || fields[statState] == "X") && threads <= 1
 	_, name, _ := bytes.Cut(head, []byte("("))
-	return process{pid: pid, parent: parent, start: start, name: string(name), ended: ended}, true
+	return process{pid: pid, parent: parent, group: group, start: start, name: string(name), ended: ended}, true
+}
+
+// same reports whether two readings are of the same process.
+func (p process) same(q process) bool { return p.pid == q.pid && p.start == q.start }
+
+// lives reports whether a process has not ended. Where /proc is mounted with hidepid, it does not
+// show those of other users; then a process with the number counts.
+func (p process) lives() bool {
+	if now, found := readProcess(p.pid); found {
+		return now.same(p) && !now.ended
+	}
+	return !errors.Is(unix.Kill(p.pid, 0), unix.ESRCH)
 }
 
 // processes lists all processes. It reads one after the other, and may miss changes meanwhile.

@@ -52,7 +52,7 @@ func TestMarks(t *testing.T) {
 		t.Errorf("got %q", env)
 	}
 	_, p := sleeper(t, env...)
-	for end := time.After(5 * time.Second); !p.marked("inner"); { // the kernel shows it a moment after the start
+	for end := time.After(time.Minute); !p.marked("inner"); { // the kernel shows it a moment after the start
 		select {
 		case <-end:
 			t.Fatal("the mark is not seen")
@@ -92,7 +92,7 @@ func TestWhatIsOlderIsNotOurs(t *testing.T) {
 		if tr := (&tree{mark: "m", wrapper: os.Getpid(), alone: alone, since: p.start + 1}); all(tr) {
 			t.Errorf("a process that is older than its guard is taken for ours; alone %v", alone)
 		}
-		await := time.After(5 * time.Second)
+		await := time.After(time.Minute)
 		for tr := (&tree{mark: "m", wrapper: os.Getpid(), alone: alone, since: p.start}); !all(tr); {
 			select {
 			case <-await:

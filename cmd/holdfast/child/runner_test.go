@@ -231,7 +231,7 @@ func TestWhoIsDeadIsNotKilled(t *testing.T) {
 		if said != want || r.shot != (want > 0) {
 			t.Errorf("%d lines about a SIGKILL, want %d", said, want)
 		}
-		for end := time.After(10 * time.Second); ; {
+		for end := time.After(time.Minute); ; {
 			if p, ok := readProcess(p.pid); !ok || p.ended {
 				break
 			}
@@ -243,4 +243,53 @@ func TestWhoIsDeadIsNotKilled(t *testing.T) {
 		}
 	}
 	cmd.Wait() //nolint:errcheck // killed
+}
+
+// TestTheGroupCounts: the guard is not done while a process of the command's group runs, even one
+// that is found in no other way, such as one of another user.
+func TestTheGroupCounts(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "sleep 60 & echo")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	leader, _ := readProcess(cmd.Process.Pid)
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait() //nolint:errcheck // the leader ends, its child does not
+	g := &guardian{tree: tree{wrapper: 1 << 30, mark: "none has it"}, leader: leader, gone: 1}
+	g.kill()
+	for range 3 {
+		g.sweep()
+	}
+	if !g.killing || !g.remains() {
+		t.Errorf("the guard is done: %v, and a process of the group runs", !g.killing)
+	}
+	if err := syscall.Kill(-leader.pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); g.remains() && time.Now().Before(end); {
+		<-time.After(time.Millisecond)
+	}
+	g.sweep()
+	g.sweep()
+	if g.killing {
+		t.Error("the group has ended, and the guard waits")
+	}
+	other := exec.Command("sleep", "60")
+	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()         //nolint:errcheck // killed
+	defer other.Process.Kill() //nolint:errcheck // it has ended
+	stranger, _ := readProcess(other.Process.Pid)
+	if g := (&guardian{leader: process{pid: stranger.pid, start: stranger.start - 1}}); g.remains() {
+		t.Error("a group that has got the number of the command's counts as the command's")
+	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 func (a *app) accessCommand() *cobra.Command {
@@ -51,7 +52,7 @@ type accessResult struct {
 
 func (a *app) accessShowCommand() *cobra.Command {
 	version := uint64(0)
-	c := onVolume("show --volume DIR", "Show the access rules", `Show the newest version of the access rules, or the one with --version.`, func(_ context.Context, dir string, f *osfs.FS) error {
+	c := a.onVolume("show --volume DIR", "Show the access rules", `Show the newest version of the access rules, or the one with --version.`, func(_ context.Context, dir string, f *osfs.FS) error {
 		n, text, err := version, []byte(nil), error(nil)
 		if n == 0 {
 			n, text, err = rules.Newest(f)
@@ -104,7 +105,7 @@ func (a *app) readText(name string) ([]byte, error) {
 func (a *app) accessSetCommand() *cobra.Command {
 	policy, after := "", uint64(0)
 	var c *cobra.Command
-	c = onVolumeWith(cobra.MaximumNArgs(1), "set FILE|- --volume DIR", "Publish a text as the newest access rules", `Publish the text of a file, of the standard input (-), or of a policy (--policy), as the newest
+	c = a.onVolumeWith(cobra.MaximumNArgs(1), "set FILE|- --volume DIR", "Publish a text as the newest access rules", `Publish the text of a file, of the standard input (-), or of a policy (--policy), as the newest
 version of the access rules, if it has no mistakes. With --after, only if that is the newest
 version so far: nobody else has changed the rules since you looked.`, func(_ context.Context, dir string, f *osfs.FS, args []string) (err error) {
 		if (len(args) == 1) == (policy != "") {
@@ -163,7 +164,7 @@ func (a *app) accessCheckCommand() *cobra.Command {
 
 func (a *app) accessLoginsCommand() *cobra.Command {
 	off := false
-	c := onVolume("logins --volume DIR", "Let users log in by the filesystem", `Let users of hosts that have the volume mounted log in without a key: holdfast login makes a
+	c := a.onVolume("logins --volume DIR", "Let users log in by the filesystem", `Let users of hosts that have the volume mounted log in without a key: holdfast login makes a
 directory in login/ on the volume, and the servers believe whose that is. Do this only where the
 file server knows its users: it is as strong as the ownership of files there. Servers that run
 follow within seconds.
@@ -200,7 +201,7 @@ func endLogins(dir string) (left string, err error) {
 }
 
 func (a *app) accessEditCommand() *cobra.Command {
-	return onVolume("edit --volume DIR", "Change the access rules with an editor", `Open the newest version of the access rules with $EDITOR (vi if it is not set), and publish what
+	return a.onVolume("edit --volume DIR", "Change the access rules with an editor", `Open the newest version of the access rules with $EDITOR (vi if it is not set), and publish what
 you saved. A text with mistakes is not published, but kept. On a volume without rules, the text
 begins as that of the policy team.`, func(ctx context.Context, dir string, f *osfs.FS) error {
 		n, text, err := rules.Newest(f)
@@ -261,7 +262,7 @@ type accessVersion struct {
 }
 
 func (a *app) accessHistoryCommand() *cobra.Command {
-	return onVolume("history --volume DIR", "List the versions of the access rules", `List the versions of the access rules, the newest first.`, func(_ context.Context, dir string, f *osfs.FS) error {
+	return a.onVolume("history --volume DIR", "List the versions of the access rules", `List the versions of the access rules, the newest first.`, func(_ context.Context, dir string, f *osfs.FS) error {
 		numbers, err := volume.RulesVersions(f)
 		if err != nil {
 			return fmt.Errorf("volume %s: %w", dir, err)
@@ -293,9 +294,10 @@ func (a *app) accessHistoryCommand() *cobra.Command {
 				return
 			}
 			table(w, func(row func(...any)) {
+				now := a.now()
 				row("VERSION", "WRITTEN", "RULES", "KEYS", "")
 				for _, x := range all {
-					row(x.Version, x.Written.Format(time.RFC3339), x.Rules, x.Keys, oneLine(x.Error))
+					row(x.Version, timeText(x.Written, now), x.Rules, x.Keys, wire.OneLine(x.Error))
 				}
 			})
 		})
@@ -303,7 +305,7 @@ func (a *app) accessHistoryCommand() *cobra.Command {
 }
 
 func (a *app) accessDiffCommand() *cobra.Command {
-	return onVolumeWith(cobra.ExactArgs(2), "diff A B --volume DIR", "Compare two versions of the access rules", `Print the lines that only version A has (-), and those that only version B has (+).`, func(_ context.Context, dir string, f *osfs.FS, args []string) error {
+	return a.onVolumeWith(cobra.ExactArgs(2), "diff A B --volume DIR", "Compare two versions of the access rules", `Print the lines that only version A has (-), and those that only version B has (+).`, func(_ context.Context, dir string, f *osfs.FS, args []string) error {
 		var texts [2][]byte
 		for i, arg := range args {
 			n, err := strconv.ParseUint(arg, 10, 64)
@@ -327,7 +329,7 @@ func (a *app) accessDiffCommand() *cobra.Command {
 }
 
 func (a *app) accessRevokeCommand() *cobra.Command {
-	return onVolumeWith(cobra.ExactArgs(1), "revoke WHO --volume DIR", "End the tickets of somebody", `End all tickets of user:NAME, group:NAME, user:* or "*" that were issued until now, by a [[revoked]] table in
+	return a.onVolumeWith(cobra.ExactArgs(1), "revoke WHO --volume DIR", "End the tickets of somebody", `End all tickets of user:NAME, group:NAME, user:* or "*" that were issued until now, by a [[revoked]] table in
 the access rules. Who still has another credential can get a new ticket: take that from them first.`, func(_ context.Context, dir string, f *osfs.FS, args []string) error {
 		x := access.Revocation{Who: args, Before: nextSecond()}
 		n, text, err := update(f, func(text []byte) ([]byte, error) { return rules.AddRevocation(text, x) })

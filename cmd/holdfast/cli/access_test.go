@@ -142,7 +142,7 @@ func TestRulesBringASigningKey(t *testing.T) {
 		}
 	}
 	x.run("", "access", "set", "--policy", "team")
-	if _, err := auth.OperatorTicket(x.dir, time.Now(), time.Minute); err != nil {
+	if _, err := auth.OperatorTicket(x.dir, "", time.Now(), time.Minute); err != nil {
 		t.Error(err)
 	}
 }

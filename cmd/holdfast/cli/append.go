@@ -283,12 +283,14 @@ func (x *appending) print(all []*pb.Answer, err error) error {
 		}
 		return err
 	}
+	last := all[len(all)-1].GetReceipt()
 	out := appended{Body: wire.BodyOf(all[len(all)-1]), Appends: []wire.Body{}}
-	out.Offset, out.Length = all[0].GetReceipt().GetOffset(), 0
+	whole := wire.Place{Offset: all[0].GetReceipt().GetOffset(), CRC32C: last.GetCrc32C(), Generation: last.GetGeneration()}
 	for _, r := range all {
-		out.Length += r.GetReceipt().GetLength()
+		whole.Length += r.GetReceipt().GetLength()
 		out.Appends = append(out.Appends, wire.BodyOf(r))
 	}
+	out.Place = &whole
 	return x.tell(out, func(w io.Writer) {
 		again := ""
 		if out.Repeat {

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/auditdir"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 type auditResult struct {
@@ -38,7 +39,7 @@ type auditResult struct {
 
 func (a *app) auditCommand() *cobra.Command {
 	q, since := audit.Query{}, ""
-	c := onVolume("audit --volume DIR", "Show what was refused to whom, and what operators did", `Show the audit of a volume, the oldest events first: what callers were refused, logins, breaks,
+	c := a.onVolume("audit --volume DIR", "Show what was refused to whom, and what operators did", `Show the audit of a volume, the oldest events first: what callers were refused, logins, breaks,
 handovers, and commands of operators that changed access rules, keys or what the servers demand.
 Times are of the clocks of servers. Who held which lock is in holdfast history.
 
@@ -86,9 +87,9 @@ func auditText(w io.Writer, r *auditResult) {
 		if e.Server == auditdir.Commands {
 			by = "command"
 		}
-		fmt.Fprintf(w, "%s  %s  %s  %s\n", e.Time.UTC().Format(time.RFC3339), by, e.Kind, oneLine(auditedText(e)))
+		fmt.Fprintf(w, "%s  %s  %s  %s\n", stampText(e.Time, time.Now()), by, e.Kind, wire.OneLine(auditedText(e)))
 		for _, line := range e.Diff {
-			fmt.Fprintf(w, "    %s\n", oneLine(line))
+			fmt.Fprintf(w, "    %s\n", wire.OneLine(line))
 		}
 	}
 	if r.Damaged > 0 {

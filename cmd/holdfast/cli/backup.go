@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/secrets"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/backup"
@@ -24,7 +25,7 @@ import (
 
 func (a *app) backupCommand() *cobra.Command {
 	var dir string
-	var secrets bool
+	var with string
 	c := &cobra.Command{
 		Use:   "backup --volume DIR DEST",
 		Short: "Copy a volume, beside its servers, so that it can be restored",
@@ -40,11 +41,15 @@ The exit code is 1 if a protected file was not what the log says, or could not b
 found. The backup has everything else then.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.backup(c.Context(), dir, args[0], backup.Options{Secrets: secrets, Now: time.Now(), Version: a.version().String()})
+			if with != "" && with != noSecretsDir {
+				a.secrets = with
+			}
+			return a.backup(c.Context(), dir, args[0], backup.Options{Secrets: with != "", Now: time.Now(), Version: a.version().String()})
 		},
 	}
 	c.Flags().StringVar(&dir, "volume", "", "the directory of the volume")
-	c.Flags().BoolVar(&secrets, "secrets", false, "copy the volume's secrets as well: who can read DEST can then do everything on the volume")
+	c.Flags().StringVar(&with, "secrets", "", "copy the volume's secrets as well: who can read DEST can then do everything on the volume. --secrets=DIR names their directory where the volume does not have them")
+	c.Flags().Lookup("secrets").NoOptDefVal = noSecretsDir
 	required(c, "volume")
 	c.AddCommand(&cobra.Command{
 		Use:   "check DEST",
@@ -54,6 +59,9 @@ found. The backup has everything else then.`,
 	})
 	return c
 }
+
+// noSecretsDir is the value of --secrets without one.
+const noSecretsDir = "true"
 
 // backedUp is the result of a backup, and of its check.
 type backedUp struct {
@@ -67,11 +75,16 @@ func (a *app) backup(ctx context.Context, dir, dest string, opt backup.Options) 
 	if err := ownVolume(dir); err != nil {
 		return fmt.Errorf("back up %s: %w", dir, err)
 	}
-	from, err := osfs.Open(dir)
+	from, err := secrets.Open(dir, a.secretsDir())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
+	if elsewhere, err := volume.SecretsElsewhere(from); err != nil {
+		return err
+	} else if elsewhere && opt.Secrets {
+		return fmt.Errorf("back up %s: %w", dir, volume.ErrSecretsElsewhere)
+	}
 	to, err := openDest(dest)
 	if err != nil {
 		return err
@@ -155,8 +168,9 @@ func (a *app) checkBackup(ctx context.Context, dest string) (err error) {
 		for _, p := range r.Problems {
 			fmt.Fprintf(w, "problem   %s: restore quarantines it\n", p)
 		}
-		fmt.Fprintf(w, "%s: cluster %s at LSN %d of epoch %d, taken %s, %s, %d bytes, %d locks, %d clients\n", dest, r.Manifest.Cluster, r.Manifest.LSN,
-			r.Manifest.Epoch, r.Manifest.Taken.Format(time.RFC3339), counted(uint64(len(r.Manifest.Files)), "file"), r.Bytes, r.Locks, r.Clients)
+		fmt.Fprintf(w, "%s: cluster %s at LSN %d of epoch %d, taken %s, %s, %s, %s, %s\n", dest, r.Manifest.Cluster, r.Manifest.LSN,
+			r.Manifest.Epoch, timeText(r.Manifest.Taken, time.Now()), counted(uint64(len(r.Manifest.Files)), "file"),
+			counted(uint64(r.Bytes), "byte"), counted(uint64(r.Locks), "lock"), counted(uint64(r.Clients), "client"))
 	})
 }
 
@@ -180,6 +194,7 @@ steps around it.
 The new volume is one of a new cluster. All its tokens, LSNs and epochs are above those of the backup, of the data
 directories that you name, and of --seen-lsn. Old tokens are dead; a lock that was
 held stays held for one lease. What was acknowledged after the backup began is lost.
+With --secrets DIR, its secrets are in DIR on this host, as with holdfast init.
 
 Without --yes it checks the backup, prints its plan, changes nothing and ends with exit code 6.`,
 		Args: cobra.ExactArgs(1),
@@ -221,9 +236,14 @@ func (a *app) restore(c *cobra.Command, from string, r *restoring) (err error) {
 	if err := free(dir); err != nil {
 		return err
 	}
+	if a.secrets != "" {
+		if a.secrets, err = filepath.Abs(a.secrets); err != nil {
+			return err
+		}
+	}
 	var plan *backup.Plan
 	if r.yes {
-		plan, err = build(c.Context(), b, dir, opt)
+		plan, err = build(c.Context(), b, dir, a.secrets, opt)
 	} else {
 		a.code = exitPlanned
 		plan, err = backup.NewPlan(c.Context(), b, opt)
@@ -253,7 +273,9 @@ func free(dir string) error {
 
 // build makes the volume beside dir and moves it there when it is complete: a server that began on an unfinished one would
 // give out old tokens again.
-func build(ctx context.Context, from *osfs.FS, dir string, opt backup.RestoreOptions) (_ *backup.Plan, err error) {
+//
+// Its secrets are in a directory of this host, secretsDir, unless that is "". What was made there stays after an error.
+func build(ctx context.Context, from *osfs.FS, dir, secretsDir string, opt backup.RestoreOptions) (_ *backup.Plan, err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".restore-")
 	if err != nil {
 		return nil, fmt.Errorf("%w: is the share mounted?", err)
@@ -266,6 +288,12 @@ func build(ctx context.Context, from *osfs.FS, dir string, opt backup.RestoreOpt
 	to, err := osfs.Open(tmp)
 	if err != nil {
 		return nil, err
+	}
+	opt.Begin = func(c volume.Cluster) error {
+		if secretsDir == "" {
+			return nil
+		}
+		return secrets.Begin(to, c.ID, secretsDir)
 	}
 	opt.Equip = func(m *backup.Manifest, c volume.Cluster) error { return equipRestored(to, m, c) }
 	plan, err := backup.Restore(ctx, from, to, opt)
@@ -302,9 +330,9 @@ func equipRestored(to *osfs.FS, m *backup.Manifest, c volume.Cluster) error {
 
 func restoreText(w io.Writer, dir string, p *backup.Plan) {
 	m := p.Backup
-	fmt.Fprintf(w, "from      a backup of cluster %s, taken %s, at LSN %d of epoch %d\n", m.Cluster, m.Taken.Format(time.RFC3339), m.LSN, m.Epoch)
+	fmt.Fprintf(w, "from      a backup of cluster %s, taken %s, at LSN %d of epoch %d\n", m.Cluster, timeText(m.Taken, time.Now()), m.LSN, m.Epoch)
 	fmt.Fprintf(w, "makes     %s, with servers %v; its log begins after LSN %d\n", dir, p.Servers.IDs(), p.LSN)
-	fmt.Fprintf(w, "keeps     %d locks held for one lease, without an owner: old tokens are dead; %s\n", p.Held, counted(uint64(p.Files), "protected file"))
+	fmt.Fprintf(w, "keeps     %s held for one lease, without an owner: old tokens are dead; %s\n", counted(uint64(p.Held), "lock"), counted(uint64(p.Files), "protected file"))
 	for _, f := range p.Quarantined {
 		fmt.Fprintf(w, "file      %s: %s: %s\n", f.Path, f.Fate, f.Reason)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -96,4 +97,23 @@ func FuzzBatches(f *testing.F) {
 			t.Fatalf("got %q, want %q", out, in)
 		}
 	})
+}
+
+// What is committed comes into the file as soon as that can be written: before that, its absence is no reason to append it
+// again.
+func TestStreamAdvice(t *testing.T) {
+	const look = "look at the end of the file with holdfast tail log; if the next bytes are not there, go on after them: tail -c +1 INPUT | holdfast append a log"
+	for _, x := range []struct {
+		err  error
+		want string
+	}{
+		{&wire.Error{Status: cluster.StatusUnknown, Committed: true}, "first correct what holdfast status shows: the servers write the next bytes then. After that, " + look},
+		{&wire.Error{Status: cluster.StatusUnknown}, look},
+		{&wire.Error{Status: cluster.StatusFileQuarantined, Committed: true}, look},
+	} {
+		e := &streamError{lock: "a", file: "log", doubtful: 8, err: &doubtError{x.err}}
+		if got := e.advice(); got != x.want {
+			t.Errorf("%v: got %q, want %q", x.err, got, x.want)
+		}
+	}
 }

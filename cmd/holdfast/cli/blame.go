@@ -39,7 +39,8 @@ func (a *app) blameCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "blame FILE", Short: "Print which client, request and token wrote the bytes of a protected file, and when",
 		Long: `Print for each append to a protected file, or for the one that wrote a byte or a line, which
-client, request and token made it, and when, by the primary's clock.
+client, request and token made it, and when, by the primary's clock. WHO is the holder of the
+token, as the history has it.
 
 The index of a file is written within a second. A crash may lose some of it, if the log of
 these appends is gone, too: such bytes are not indexed. With --volume the index is read from
@@ -107,7 +108,9 @@ func (x *blaming) run(ctx context.Context) error {
 			all = page
 			q.Generation = all.Generation // it may be rotated meanwhile
 		}
-		return x.print(&all)
+		b := blamed{BlameBody: all, Grants: []wire.PastBody{}}
+		b.addGrants(ctx, &callerReader{c: c}, lockOf(ctx, c, string(x.file)))
+		return x.print(&b)
 	})
 }
 
@@ -119,7 +122,7 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
 	q := index.Query{File: x.file, Generation: cluster.Generation(x.generation), Limit: math.MaxInt32}
-	end, former, err := x.bind(ctx, fsys, &q)
+	lock, end, former, err := x.bind(ctx, fsys, &q)
 	if err != nil {
 		return err
 	}
@@ -167,32 +170,33 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 			ClientId: string(e.Client), RequestId: uint64(e.Request), UnixMs: e.Time, Identity: e.Identity,
 		})
 	}
-	all := wire.BlameBodyOf(r)
+	all := blamed{BlameBody: wire.BlameBodyOf(r), Grants: []wire.PastBody{}}
+	all.addGrantsOf(ctx, x.volume, lock)
 	return x.print(&all)
 }
 
-// bind limits a query to what the log knows of the file. It returns the offset at which the
-// file ends, and whether the query is for a former generation. The index alone is not enough:
-// it lags, and has the appends of all bindings.
-func (x *blaming) bind(ctx context.Context, fsys vfs.FS, q *index.Query) (end int64, former bool, err error) {
+// bind limits a query to what the log knows of the file. It returns the lock of the file, "" if it is not
+// known, the offset at which the file ends, and whether the query is for a former generation. The index
+// alone is not enough: it lags, and has the appends of all bindings.
+func (x *blaming) bind(ctx context.Context, fsys vfs.FS, q *index.Query) (lock string, end int64, former bool, err error) {
 	end = math.MaxInt64
 	say := func(format string, a ...any) { fmt.Fprintf(x.app.Stderr, "holdfast: "+format+"\n", a...) }
 	s, err := volume.ReadState(ctx, fsys, func(err error) { say("reading again: %v", err) })
 	if err != nil {
 		say("by the index alone, which may be behind: %v", err)
-		return end, false, ctx.Err()
+		return "", end, false, ctx.Err()
 	}
 	f, bound := s.Table.File(q.File)
 	switch {
 	case !bound: // any more
 	case q.Generation > f.Generation:
-		return 0, false, usagef("file %q is at generation %d", q.File, f.Generation)
+		return "", 0, false, usagef("file %q is at generation %d", q.File, f.Generation)
 	case q.Generation == 0 || q.Generation == f.Generation:
 		q.Generation, q.After, end = f.Generation, f.Since, f.End
 	default:
 		q.Through, former = f.Since, true
 	}
-	return end, former, nil
+	return string(f.Lock), end, former, nil
 }
 
 // kept reports whether the generation is still there as FILE.gN.
@@ -204,17 +208,18 @@ func (x *blaming) kept(fsys vfs.FS) bool {
 	return err == nil
 }
 
-func (x *blaming) print(b *wire.BlameBody) error {
+func (x *blaming) print(b *blamed) error {
 	return x.app.print(b, func(w io.Writer) {
 		fmt.Fprintf(w, "%s, generation %d\n", x.file, b.Generation)
 		table(w, func(row func(...any)) {
+			now := x.app.now()
 			row("OFFSET", "LENGTH", "TIME", "WHO", "CLIENT", "REQUEST", "TOKEN", "EPOCH", "LSN")
 			for _, p := range b.Pieces {
 				if !p.Indexed {
 					row(p.Offset, p.Length, "not indexed", "-", "-", "-", "-", "-", "-")
 					continue
 				}
-				row(p.Offset, p.Length, p.Time, cmp.Or(p.Identity, "-"), p.ClientID, p.RequestID, p.Token, p.Epoch, p.LSN)
+				row(p.Offset, p.Length, timeText(p.Time.Time(), now), b.who(&p), p.ClientID, p.RequestID, p.Token, p.Epoch, p.LSN)
 			}
 		})
 		if b.Message != "" {

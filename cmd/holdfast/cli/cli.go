@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/clientlib/clientconfig"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
@@ -31,8 +33,17 @@ type Env struct {
 	Getenv         func(string) string
 	// Linked is the version that the build gave to the binary; "" = none.
 	Linked string
+	// Now is when text is read, with the reader's time zone; nil is time.Now.
+	Now func() time.Time
 	// Measure measures how fast a directory's filesystem is; nil is doctor.Measure.
 	Measure func(dir string) (*doctor.Timing, error)
+}
+
+func (w Env) now() time.Time {
+	if w.Now == nil {
+		return time.Now()
+	}
+	return w.Now()
 }
 
 // Process returns the environment of this process, whose binary was linked with this version.
@@ -45,6 +56,9 @@ type app struct {
 	Env
 	endpoints string
 	ca        string // a file with the certificate of the servers' authority
+	cert      string // a file with the certificate that is shown to servers, of --cert
+	certKey   string // the file with its key, of --cert-key
+	secrets   string // the directory of a volume's secrets, of --secrets
 	joined    string // the endpoints with the pin of that authority; "" = there is none
 	// client is what files configure, of which clientErr is a mistake: commands that ask servers return it.
 	client    clientconfig.Sourced
@@ -53,7 +67,9 @@ type app struct {
 	budget    time.Duration
 	// command is the name of the command that runs, and request the IDs of its request, if any.
 	command string
-	request identity
+	// subjects are what the command is about, as its usage names it: LOCK, FILE.
+	subjects map[string]string
+	request  identity
 	// first is the request of the first of several pieces, with which the command is
 	// repeated; 0 where there is one request only.
 	first uint64
@@ -82,17 +98,41 @@ func Main(args []string, w Env) int {
 	root.SetIn(w.Stdin)
 	root.SetOut(w.Stdout)
 	root.SetErr(w.Stderr)
-	err := root.ExecuteContext(context.Background())
+	c, err := root.ExecuteContextC(context.Background())
 	if err == nil {
 		return a.code
 	}
 	if !a.ran { // cobra has no type for its errors
-		err = &usageError{err.Error()}
+		err = &usageError{misuse(c, err)}
 		if wantsJSON(args) { // the mistake may stand before it
 			a.format = formatJSON
 		}
 	}
 	return a.fail(err)
+}
+
+// plainFlagError returns what is wrong with a flag, without the name of the function that noticed it.
+func plainFlagError(err error) string {
+	text := err.Error()
+	if before, _, parsed := strings.Cut(text, "strconv.Parse"); parsed {
+		return before + "use a number that fits"
+	}
+	return text
+}
+
+// misuse returns what cobra says of a command line, in words that name the command and what it wants.
+func misuse(c *cobra.Command, err error) string {
+	text := err.Error()
+	if missing, ok := strings.CutPrefix(text, "required flag(s) "); ok {
+		names := strings.NewReplacer(`"`, "", ", ", " and --").Replace(strings.TrimSuffix(missing, " not set"))
+		return fmt.Sprintf("%s: --%s must be given; see %s --help", c.Name(), names, c.CommandPath())
+	}
+	for _, count := range []string{"accepts ", "requires ", "unknown command "} {
+		if strings.HasPrefix(text, count) && !c.HasSubCommands() {
+			return fmt.Sprintf("%s: these are not its arguments: use %s; see %s --help", c.Name(), strings.TrimSuffix(c.UseLine(), " [flags]"), c.CommandPath())
+		}
+	}
+	return text
 }
 
 // wantsJSON reports whether a command line that could not be parsed asks for JSON.
@@ -115,12 +155,21 @@ func wantsJSON(args []string) bool {
 func (a *app) mark(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
-			a.ran, a.command = true, c.Name()
+			a.ran, a.command, a.subjects = true, c.Name(), subjectsOf(c, args)
 			return run(c, args)
 		}
 	}
 	for _, sub := range c.Commands() {
 		a.mark(sub)
+	}
+}
+
+// shareHelp gives all commands one --help, so that holdfast --help run prints the help of run.
+func shareHelp(c *cobra.Command, help pflag.Value) {
+	c.InitDefaultHelpFlag()
+	c.Flags().Lookup("help").Value = help
+	for _, sub := range c.Commands() {
+		shareHelp(sub, help)
 	}
 }
 
@@ -131,7 +180,9 @@ func (a *app) root() *cobra.Command {
 		Long:          rootHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          unknownCommand,
+		// What stands before a command is the root's, even where the command has another -o.
+		TraverseChildren: true,
+		Args:             unknownCommand,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			a.client, a.clientErr = clientconfig.Read(a.Getenv)
 			if !c.Flags().Changed("output") {
@@ -156,10 +207,13 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, what holdfast join prints, or https:// before addresses of servers with certificates that this machine trusts (default $HOLDFAST_ENDPOINTS, that of a configuration file, or "+defaultEndpoints+")")
 	flags.StringVar(&a.ca, "ca", "", "a file with the certificate of the servers' authority, such as a copy of the volume's ca.crt: TLS to the addresses of --endpoints (default $HOLDFAST_CA, or that of a configuration file)")
+	flags.StringVar(&a.cert, "cert", "", "a file with a certificate that proves who you are, for servers with --client-ca, over TLS (default $HOLDFAST_CERT, or that of a configuration file)")
+	flags.StringVar(&a.certKey, "cert-key", "", "a file with the key of --cert (default $HOLDFAST_CERT_KEY, or that of a configuration file)")
+	flags.StringVar(&a.secrets, "secrets", "", "the directory of the secrets of a volume that does not have them itself (default $HOLDFAST_SECRETS)")
 	flags.DurationVar(&a.budget, "timeout", remote.DefaultBudget, "how long to look for a server that answers")
 	flags.StringVarP(&a.format, "output", "o", formatText, "text or json")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%v; see %s --help", err, c.CommandPath())
+		return usagef("%s; see %s --help", plainFlagError(err), c.CommandPath())
 	})
 	root.AddCommand(
 		a.initCommand(), a.serverCommand(), a.devCommand(), a.configCommand(),
@@ -168,15 +222,23 @@ func (a *app) root() *cobra.Command {
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
 		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
 		a.catCommand(), a.tailCommand(), a.blameCommand(),
-		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.auditCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
-		a.guardCommand(), a.holderCommand(),
+		a.statusCommand(), a.handoverCommand(), a.takeoverCommand(), a.memberCommand(), a.upgradeCommand(), a.fsckCommand(), a.recoverCommand(), a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.auditCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
+		a.guardCommand(), a.keeperCommand(), a.holderCommand(),
 	)
 	inGroups(root)
 	takeSeconds(root)
+	root.InitDefaultHelpFlag() // else --help takes the command behind it for its value
+	shareHelp(root, root.Flags().Lookup("help").Value)
 	a.mark(root)
 	a.completeNames(root)
+	completeValues(root)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), globalFlags, "Flags of all commands, such as --endpoints and -o json: holdfast --help"))
 	return root
 }
+
+// globalFlags is where cobra's text for a command has the flags of all commands: they are as long as many a command's own.
+const globalFlags = `Global Flags:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}`
 
 // inGroups sorts the commands of --help into groups.
 func inGroups(root *cobra.Command) {
@@ -185,7 +247,7 @@ func inGroups(root *cobra.Command) {
 		{"files", "Protected files:", "append cat tail blame file"},
 		{"see", "See what is going on:", "status ls show why history watch"},
 		{"begin", "Begin:", "dev doctor init server"},
-		{"operate", "Operate:", "break handover audit config backup restore fsck recover"},
+		{"operate", "Operate:", "break handover takeover member upgrade audit config backup restore fsck recover"},
 		{"access", "Access and encryption:", "login logout whoami can access key secure join"},
 		{"other", "Other:", "version"},
 	} {
@@ -279,12 +341,9 @@ func (a *app) byAuthority() error {
 
 // endpointsOf takes a list of endpoints apart.
 func endpointsOf(list string) []string {
-	if list = strings.TrimSpace(list); join.Whole(list) {
-		return []string{list}
-	}
-	all := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+	all := join.Split(list)
 	for i, s := range all {
-		if !strings.Contains(s, ":") { // as in init --server
+		if !join.Whole(s) && !strings.Contains(s, ":") { // as in init --server
 			all[i] = net.JoinHostPort(s, strconv.Itoa(defaultClientPort))
 		}
 	}
@@ -301,8 +360,14 @@ func (a *app) checkServers() error {
 	if len(all) == 0 {
 		return usagef("--endpoints, or HOLDFAST_ENDPOINTS: name at least one server, HOST:PORT of its gRPC front end")
 	}
+	if _, err := a.certificate()(); err != nil {
+		return usagef("--cert and --cert-key: %v", err)
+	}
 	if _, err := a.credential()(context.Background(), ""); err != nil {
 		return usagef("%v", err)
+	}
+	if a.cert != "" && !join.Whole(all[0]) {
+		return usagef("--cert: a certificate is shown over TLS only, and %s is asked in plain text: use the path of the volume, what holdfast join prints, https:// before the address, or --ca", all[0])
 	}
 	if join.Whole(all[0]) {
 		if _, _, err := join.Resolve(all); err != nil {

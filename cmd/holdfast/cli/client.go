@@ -7,8 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -25,12 +24,17 @@ import (
 // forever is a wait without an end, in milliseconds on the wire and as a Duration.
 const forever = -1
 
+// asking returns the options of a Caller that asks for this command, for so long.
+func (a *app) asking(budget time.Duration) remote.Options {
+	return remote.Options{Endpoints: a.servers(), Budget: budget, Credential: a.credential(), Certificate: a.certificate()}
+}
+
 // withCaller runs f with a Caller; SIGINT and SIGTERM cancel its context.
 func (a *app) withCaller(ctx context.Context, f func(context.Context, *remote.Caller) error) (err error) {
 	if err := a.checkServers(); err != nil {
 		return err
 	}
-	c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: a.budget, Credential: a.credential()})
+	c, err := remote.New(a.asking(a.budget))
 	if err != nil {
 		return err
 	}
@@ -125,6 +129,11 @@ type lease struct {
 	usually  string
 	// quiet is true if a wait is not reported on the standard error.
 	quiet bool
+	// after is the token since which nobody may have had the lock, and remember has the lock remember its last token.
+	after    uint64
+	remember bool
+	// once is the slot for which the lock is acquired.
+	once string
 }
 
 func (l *lease) flags(fl *pflag.FlagSet, wait string) {
@@ -143,6 +152,22 @@ func (l *lease) sharedFlag(fl *pflag.FlagSet) {
 	fl.BoolVarP(&l.exclusive, "exclusive", "x", false, "hold the lock alone (the default)")
 }
 
+// markFlags adds the flags about what a lock remembers. An empty value, as of a variable of a script that was never set, is no
+// condition that always holds, but a mistake.
+func (l *lease) markFlags(fl *pflag.FlagSet) {
+	fl.Func("after-token", "acquire the lock only if nobody had it since it was granted under this `token`; tries once", func(s string) (err error) {
+		if l.after, err = strconv.ParseUint(s, 10, 64); err == nil && l.after == 0 {
+			err = errors.New("tokens begin at 1")
+		}
+		return err
+	})
+	fl.BoolVar(&l.remember, "remember", false, "have the lock remember its last token when nobody holds it, for a later --after-token")
+	fl.Func("once", "acquire the lock only if this `slot`, such as 2026-11-22, or a later one is not done yet", func(s string) error {
+		l.once = s
+		return cluster.Slot(s).Validate()
+	})
+}
+
 func (l *lease) mode() pb.Mode {
 	if l.shared {
 		return pb.Mode_MODE_SHARED
@@ -152,7 +177,7 @@ func (l *lease) mode() pb.Mode {
 
 // waitFor parses --wait; forever is a wait without an end.
 func (l *lease) waitFor() (time.Duration, error) {
-	if l.nonblock {
+	if l.nonblock || l.after != 0 {
 		return 0, nil
 	}
 	switch l.wait {
@@ -175,6 +200,12 @@ func (l *lease) check() error {
 	if l.nonblock && l.wait != l.usually && l.wait != "0" {
 		return usagef("--nonblock, -n, tries once, and --wait %s waits: leave one of them out", l.wait)
 	}
+	if l.after != 0 && l.wait != l.usually && l.wait != "0" {
+		return usagef("--after-token tries once, because whoever it waited for would change the last token: leave out --wait %s", l.wait)
+	}
+	if l.once != "" && l.shared {
+		return usagef("--once and --shared: what is done once is done by one holder")
+	}
 	if l.shared && l.exclusive {
 		return usagef("--shared and --exclusive, -s and -x: leave one of them out")
 	}
@@ -191,24 +222,11 @@ func (l *lease) check() error {
 // conflicts returns err as a *conflictError with the exit code of -E, if it means that the lock
 // was not acquired.
 func (l *lease) conflicts(err error) error {
-	if errors.Is(err, wire.ErrHeld) || errors.Is(err, wire.ErrWaitTimeout) {
-		return &conflictError{err, l.conflict}
+	if errors.Is(err, wire.ErrHeld) || errors.Is(err, wire.ErrWaitTimeout) || errors.Is(err, wire.ErrLockChanged) {
+		wait, _ := l.waitFor() // it was checked before
+		return &conflictError{err, l.conflict, max(wait, 0)}
 	}
 	return err
-}
-
-// holder describes this process and its command, for people.
-func holder(command string) *pb.Holder {
-	if command == "" {
-		command = filepath.Base(os.Args[0])
-	}
-	return &pb.Holder{Host: hostname(), Pid: int64(os.Getppid()), Command: clip(command)}
-}
-
-// clip cuts a text for people to the length that the wire permits, and makes it valid UTF-8.
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	return strings.ToValidUTF8(s[:min(len(s), cluster.MaxText)], "")
 }
 
 // acquire acquires a lock, waiting in the queue for as long as --wait permits.
@@ -218,7 +236,8 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 		return nil, err
 	}
 	q := &pb.AcquireRequest{
-		ClientId: id.client, RequestId: id.request, Lock: lock, TtlMs: wire.FloorMillis(l.ttl), Holder: holder(""), Metadata: l.metadata, Mode: l.mode(),
+		ClientId: id.client, RequestId: id.request, Lock: lock, TtlMs: wire.FloorMillis(l.ttl), Holder: a.callersHolder(), Metadata: l.metadata, Mode: l.mode(),
+		AfterToken: l.after, Remember: l.remember, Once: l.once,
 	}
 	if wait != 0 {
 		ms := int64(forever)
@@ -228,11 +247,17 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 		q.WaitMs = &ms
 		stop := a.keepPlace(ctx, id.client, l.ttl)
 		defer stop()
-		defer a.reportWait(ctx, lock, l, os.Getppid())()
+		defer a.reportWait(ctx, lock, l, waiting{identity: id})()
 	}
 	r, err := remote.Wait(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Acquire(ctx, q) })
 	if ctx.Err() != nil {
 		return nil, a.giveUp(c, lock, id)
+	}
+	if err == nil {
+		if err = wire.Unmarked(r, l.after != 0 || l.remember || l.once != ""); err != nil {
+			_, kept := a.release(ctx, c, lock, r.GetToken(), a.drawn(), false)
+			return nil, errors.Join(err, kept)
+		}
 	}
 	return r, l.conflicts(err)
 }
@@ -254,7 +279,7 @@ func (a *app) every(ctx context.Context, interval time.Duration, f func(context.
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: interval, Credential: a.credential()})
+		c, err := remote.New(a.asking(interval))
 		if err != nil {
 			return // the main call reports the error
 		}
@@ -285,7 +310,7 @@ func (a *app) giveUp(c *remote.Caller, lock string, id identity) error {
 	})
 	if token := r.GetToken(); err == nil && token != 0 {
 		// Request IDs after that of the request belong to the user.
-		if _, err = a.release(ctx, c, lock, token, a.drawn()); err != nil && !over(err) {
+		if _, err = a.release(ctx, c, lock, token, a.drawn(), false); err != nil && !over(err) {
 			return fmt.Errorf("%w; the lock was granted meanwhile and could not be released, token %d ends with its lease: %w", errInterrupted, token, err)
 		}
 		return errInterrupted
@@ -303,8 +328,8 @@ func over(err error) bool {
 
 var errInterrupted = errors.New("interrupted")
 
-func (a *app) release(ctx context.Context, c *remote.Caller, lock string, token uint64, id identity) (*pb.Answer, error) {
-	q := &pb.ReleaseRequest{ClientId: id.client, RequestId: id.request, Lock: lock, Token: token}
+func (a *app) release(ctx context.Context, c *remote.Caller, lock string, token uint64, id identity, done bool) (*pb.Answer, error) {
+	q := &pb.ReleaseRequest{ClientId: id.client, RequestId: id.request, Lock: lock, Token: token, Done: done}
 	return remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Release(ctx, q) })
 }
 
@@ -331,7 +356,7 @@ func (a *app) withToken(ctx context.Context, c *remote.Caller, lock string, toke
 	// Also after Ctrl-C: other clients wait for the lock.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), remote.DefaultBudget)
 	defer cancel()
-	_, released := a.release(ctx, c, lock, token, identity{id.client, 2})
+	_, released := a.release(ctx, c, lock, token, identity{id.client, 2}, false)
 	if err == nil && released != nil && !over(released) {
 		fmt.Fprintf(a.Stderr, "holdfast: done, but the lock could not be released and ends with its lease: %v\n", released)
 	}

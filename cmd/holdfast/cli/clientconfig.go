@@ -23,12 +23,14 @@ func (a *app) showClient(outputGiven bool) error {
 		a.clientSetting("endpoints", a.endpoints, "HOLDFAST_ENDPOINTS", defaultEndpoints),
 		a.clientSetting("ca", a.ca, "HOLDFAST_CA", ""),
 		a.keySetting(),
+		a.clientSetting("cert", a.cert, envCert, ""),
+		a.clientSetting("cert-key", a.certKey, envCertKey, ""),
 		{"output", a.format, "default"},
 	}
 	if all[1].Value != "" && a.authority() == "" {
 		all[1] = clientSetting{"ca", "", "none: that of a file is for the endpoints of files"}
 	}
-	switch out := &all[3]; {
+	switch out := &all[len(all)-1]; {
 	case outputGiven:
 		out.Origin = "--output"
 	case a.client.Output != "":

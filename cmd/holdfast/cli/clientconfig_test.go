@@ -38,6 +38,13 @@ func TestClientConfiguration(t *testing.T) {
 		{"a variable over its endpoints", "status --timeout 100ms -o text", map[string]string{"HOLDFAST_ENDPOINTS": "127.0.0.1:2", "HOLDFAST_KEY_FILE": key}, 2, []string{"no server answers: 127.0.0.1:2"}},
 		{"a mistake", "status", map[string]string{"HOLDFAST_CLIENT_CONFIG": bad}, 2, []string{bad + `:1:1: unknown key "endpoint": did you mean endpoints?`}},
 		{"a mistake, shown", "config show --client", map[string]string{"HOLDFAST_CLIENT_CONFIG": bad}, 2, []string{"did you mean endpoints?"}},
+		{"a certificate", "config show --client --cert /c.crt", map[string]string{"HOLDFAST_ENDPOINTS": "e:1", "HOLDFAST_CERT": "/d", "HOLDFAST_CERT_KEY": "/c.key"}, 0,
+			[]string{`"cert","value":"/c.crt","origin":"--cert"`, `"cert-key","value":"/c.key","origin":"HOLDFAST_CERT_KEY"`}},
+		{"a certificate without its key", "status --cert /c.crt -o text", map[string]string{"HOLDFAST_ENDPOINTS": "e:1"}, 2, []string{"HOLDFAST_CERT, or cert, is set, and HOLDFAST_CERT_KEY, or cert-key, is not: name both"}},
+		{"a key without its certificate", "status -o text", map[string]string{"HOLDFAST_ENDPOINTS": "e:1", "HOLDFAST_CERT_KEY": "/c.key"}, 2, []string{"HOLDFAST_CERT_KEY, or cert-key, is set, and HOLDFAST_CERT, or cert, is not: name both"}},
+		{"a certificate that is not there", "status -o text", map[string]string{"HOLDFAST_ENDPOINTS": "e:1", "HOLDFAST_CERT": "/not/there.crt", "HOLDFAST_CERT_KEY": "/c.key"}, 2, []string{"the client's certificate: open /not/there.crt: no such file"}},
+		{"a certificate that is none", "status -o text", map[string]string{"HOLDFAST_ENDPOINTS": "e:1", "HOLDFAST_CERT": key, "HOLDFAST_CERT_KEY": key}, 2, []string{"the client's certificate " + key + " with the key " + key + ": tls: failed to find any PEM data"}},
+		{"a certificate that does not concern", "version", map[string]string{"HOLDFAST_CERT": "/not/there"}, 0, []string{"version"}},
 		{"an authority that does not concern", "version", map[string]string{"HOLDFAST_CA": "/not/there"}, 0, []string{"version"}},
 		{"a mistake that does not concern", "version", map[string]string{"HOLDFAST_CLIENT_CONFIG": bad}, 0, []string{"holdfast "}},
 	} {

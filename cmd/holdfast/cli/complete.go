@@ -11,7 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/clientlib/clientconfig"
+	rules "github.com/holdfast-lock/holdfast/cmd/holdfast/access"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -56,6 +59,24 @@ func (a *app) completeNames(c *cobra.Command) {
 	}
 }
 
+// completeValues has shells complete the values of flags that take one of a few words.
+func completeValues(c *cobra.Command) {
+	for flag, values := range map[string][]string{
+		"output":  {formatText, formatJSON},
+		"on-lost": {string(child.Terminate), string(child.Kill), string(child.Leave)},
+		"policy":  {rules.Team, rules.Strict, rules.Open},
+		"kinds":   wire.EventWords(),
+	} {
+		if c.LocalFlags().Lookup(flag) != nil {
+			// It fails for a flag that is not there only.
+			_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+	for _, sub := range c.Commands() {
+		completeValues(sub)
+	}
+}
+
 // names returns names of this kind that begin so; none where the servers do not answer in time. A look for them may hang in a
 // filesystem: it is left alone then, and the process ends.
 func (a *app) names(ctx context.Context, kind, begun string) []string {
@@ -79,7 +100,7 @@ func (a *app) askNames(ctx context.Context, kind, begun string) (names []string)
 	if a.byAuthority() != nil || a.checkServers() != nil {
 		return nil
 	}
-	c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: completionTime, Credential: a.credential()})
+	c, err := remote.New(a.asking(completionTime))
 	if err != nil {
 		return nil
 	}
@@ -92,7 +113,7 @@ func (a *app) askNames(ctx context.Context, kind, begun string) (names []string)
 			return nil
 		}
 		for _, l := range r.GetLocks() {
-			names = append(names, visible(l.GetName()))
+			names = append(names, wire.Visible(l.GetName()))
 		}
 		return names
 	}
@@ -103,7 +124,7 @@ func (a *app) askNames(ctx context.Context, kind, begun string) (names []string)
 		return nil
 	}
 	for _, f := range r.GetFiles() {
-		names = append(names, visible(f.GetName()))
+		names = append(names, wire.Visible(f.GetName()))
 	}
 	return names
 }

@@ -29,6 +29,10 @@ func TestCompletion(t *testing.T) {
 		"can acquire a":           "aa\n",
 		"can ":                    ":4",
 		"metadata a/b ":           ":0",
+		"run a/b --on-lost ":      "terminate\nkill\nleave\n:4",
+		"init --policy ":          "team\nstrict\nopen\n:4",
+		"watch --kinds ":          "grant\n",
+		"ls -o ":                  "text\njson\n:4",
 		"acquire --endpoints x a": ":4",
 	} {
 		args := strings.Split(line, " ")

@@ -74,7 +74,7 @@ func forDev(x *settings.Setting) bool {
 	case "web-origins", "ws-origin", "unsafe-filesystem":
 		return true
 	}
-	return x.Group == settings.Logs || x.Group == settings.Timing
+	return x.Group == settings.Logs || x.Group == settings.Traces || x.Group == settings.Timing
 }
 
 // passOn returns the arguments of a server's command line, with the flags that were given to dev.
@@ -234,7 +234,7 @@ func bannerText(w io.Writer, b *devBanner) {
 		flag = fmt.Sprintf("  export HOLDFAST_ENDPOINTS=%s\n", b.Endpoints)
 	}
 	last := b.Servers[len(b.Servers)-1].Client
-	fmt.Fprintf(w, "\nLook at them in a browser: %s shows servers, locks and files as they change.\n", b.Page)
+	fmt.Fprintf(w, "\nLook at them in a browser: %s shows servers, locks and files as they change; %spage/example.html holds a lock.\n", b.Page, b.Page)
 	fmt.Fprintf(w, `
 Try in another terminal:
 %s  holdfast status

@@ -156,7 +156,7 @@ func (e *electing) round(ctx context.Context, client *clientlib.Client, path str
 	e.say(fmt.Sprintf("leading %s under token %d", e.lock, lock.Token()))
 	passed, ending := passOn(signals)
 	result, err := e.command(ctx, lock, path, passed)
-	e.release(lock, result.Lost != nil)
+	e.release(lock, result.Lost != nil, false)
 	over = ending() || result.Code == 128+int(syscall.SIGHUP)
 	if err != nil {
 		return over, err
@@ -261,14 +261,14 @@ func (e *electing) tell(l leader.Info) error {
 		if !l.Since.IsZero() {
 			b.Since = wire.Moment(l.Since.UnixMilli())
 		}
-		b.Holder = &wire.Holder{Client: l.Client, Token: l.Token, Host: l.Holder.Host, PID: int64(l.Holder.PID), Command: l.Holder.Command, Since: b.Since}
+		b.Holder = &wire.Holder{Client: l.Client, Token: l.Token, User: l.Holder.User, Host: l.Holder.Host, PID: int64(l.Holder.PID), Command: l.Holder.Command, Since: b.Since}
 	}
 	return e.app.print(b, func(w io.Writer) {
 		if b.Holder == nil {
 			fmt.Fprintf(w, "%s: no leader\n", b.Lock)
 			return
 		}
-		fmt.Fprintf(w, "%s: led by %s, token %d, since %s", b.Lock, holderText(b.Holder), b.Token, b.Since)
+		fmt.Fprintf(w, "%s: led by %s, token %d, since %s", b.Lock, holderText(b.Holder), b.Token, timeText(l.Since, e.app.now()))
 		if b.Value != "" {
 			fmt.Fprintf(w, ", says %q", b.Value)
 		}

@@ -27,6 +27,8 @@ type equipment struct {
 	Logins bool `json:"logins"`
 	// Private is true if nobody but its owner may look into the volume.
 	Private bool `json:"private"`
+	// Secrets is the directory of this host that the secrets are in, "" = they are on the volume.
+	Secrets string `json:"secrets,omitempty"`
 }
 
 // errOtherInit means that an unfinished init is not what is to be repeated now.

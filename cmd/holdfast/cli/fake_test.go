@@ -56,12 +56,21 @@ func (fake) Acquire(_ context.Context, q *pb.AcquireRequest) (*pb.Answer, error)
 		return a, nil
 	case "slow":
 		return refused(pb.Status_STATUS_WAIT_TIMEOUT, "slow", ""), nil
+	case "cache":
+		if q.GetAfterToken() == 12 {
+			return refused(pb.Status_STATUS_LOCK_CHANGED, "cache", `lock "cache" was granted after token 12: under token 16 at last`), nil
+		}
 	case "fencing":
 		return nil, &wire.Error{Status: cluster.StatusServerFencing, Message: "epoch 4"}
 	}
 	a := ok(q.GetLock(), 17)
-	a.TtlMs = q.GetTtlMs()
+	a.TtlMs, a.Marked = q.GetTtlMs(), q.GetLock() != "older" && asksForMark(q)
 	return a, nil
+}
+
+// asksForMark reports whether a server that knows it grants the request with something that the lock remembers.
+func asksForMark(q *pb.AcquireRequest) bool {
+	return q.GetAfterToken() != 0 || q.GetRemember() || q.GetOnce() != ""
 }
 
 func (fake) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.Answer, error) {
@@ -326,13 +335,20 @@ func (fake) Status(_ context.Context, q *pb.StatusRequest) (*pb.StatusResponse, 
 		Status: pb.Status_STATUS_OK, ClusterId: "0123456789abcdef0123456789abcdef", ServerId: 1, Role: pb.Role_ROLE_PRIMARY, Epoch: 3, Lsn: 50,
 		Primary: &pb.Primary{Id: 1, Client: "h1:7601", Http: "h1:7701"},
 		Servers: []*pb.Server{
-			{Id: 1, Role: pb.Role_ROLE_PRIMARY, Epoch: 3, Lsn: 50, Pid: 1001, Client: "h1:7601", Http: "h1:7701", Volume: &pb.VolumeStatus{Filesystem: "nfs", Network: true, Full: true, Warnings: []string{"appends wait: log"}}, Reachable: true, Able: true},
+			{Id: 1, Role: pb.Role_ROLE_PRIMARY, Epoch: 3, Lsn: 50, Pid: 1001, Client: "h1:7601", Http: "h1:7701", Volume: &pb.VolumeStatus{Filesystem: "nfs", Network: true, Full: true, Warnings: []string{"appends wait: log"}}, Reachable: true, Able: true, FeatureLevel: 4, Version: "v4"},
 			// Nobody listens on port 1.
-			{Id: 2, Role: pb.Role_ROLE_REPLICA, Epoch: 3, Lsn: 49, Client: "127.0.0.1:1", Http: "127.0.0.1:1", Reachable: true, HeardAgoMs: 12, Conflict: true},
+			{Id: 2, Role: pb.Role_ROLE_REPLICA, Epoch: 3, Lsn: 49, Client: "127.0.0.1:1", Http: "127.0.0.1:1", Reachable: true, HeardAgoMs: 12, Conflict: true, FeatureLevel: 3},
 			{Id: 3, Role: pb.Role_ROLE_UNREACHABLE, Client: "127.0.0.1:1", Http: "127.0.0.1:1", HeardAgoMs: -1},
 		},
+		FeatureLevel: 3, NextLevel: 4, UpgradeWaitsFor: []string{"server 2 knows feature level 3 only: upgrade it", "server 3 is not heard: start it"},
 		Table: &pb.TableStatus{Locks: 2, Held: 1, Waiting: 2, Files: 1, Quarantined: 1, Clients: 4},
 	}, nil
+}
+
+func (fake) Upgrade(_ context.Context, q *pb.UpgradeRequest) (*pb.Answer, error) {
+	a := ok("", 0)
+	a.Message = fmt.Sprintf("raised to %d", q.GetLevel())
+	return a, nil
 }
 
 func (fake) Handover(_ context.Context, q *pb.HandoverRequest) (*pb.Answer, error) {

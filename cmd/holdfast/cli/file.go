@@ -68,7 +68,7 @@ this command does it while it holds the lock: generation N of FILE is kept as FI
 // keptBody is an answer with the name of the generation that was moved away.
 type keptBody struct {
 	wire.Body
-	Kept string `json:"kept"`
+	Kept string `json:"kept,omitempty"`
 }
 
 // keep moves the present generation away, if --volume names a volume.

@@ -30,24 +30,51 @@ of a file: the lock is named like its absolute path without the first slash, so 
 /var/lock/report.lock is the lock var/lock/report.lock, on every host. The file is not
 created, opened or locked: programs that use flock(1) itself do not see this lock.
 
+A number is a descriptor that the calling shell has open, as with flock(1):
+
+  exec 9>/var/lock/report.lock        or   ( holdfast flock -n 9 || exit 1
+  holdfast flock -w 60 9 || exit 1           ...
+  ...                                      ) 9>/var/lock/report.lock
+  holdfast flock -u 9
+
+The lock is that of the file's path, as the kernel resolves it, or that of --lock NAME. It is
+held until no process has the descriptor open any more: the shell, and whatever it started
+that has inherited it. -u releases it before. A second flock of the same descriptor
+changes nothing, or with the other of -s and -x releases the lock and acquires it anew. A
+descriptor has one lock at a time: flock refuses another name until -u has released it.
+Two small processes stay in the background meanwhile. One renews the lease. If the lock is lost,
+it prints a line on the shell's standard error and sends SIGTERM, and then SIGKILL, to the
+processes that have the descriptor open, before the lease can end; --on-lost and --grace
+change that as in holdfast run. If it is killed, the other one kills those processes at
+once, and releases the lock. It takes a moment until a closed descriptor is noticed, a tenth of a
+second on an idle host. With -o json the lock and its token are printed.
+
 What differs from flock(1):
-  - The path counts as it is typed, so that it means one lock on all hosts. Symbolic links are
-    not followed: two paths of one file, such as /var/lock/x and /run/lock/x, are two locks.
+  - The path of a LOCK counts as it is typed, so that it means one lock on all hosts. Symbolic
+    links are not followed: two paths of one file, such as /var/lock/x and /run/lock/x, are two
+    locks. Of a descriptor only the resolved path is known.
   - Processes that the command leaves running are ended with it. flock(1) leaves them, and
-    they keep the lock.
+    they keep the lock. With a descriptor they keep it here, too.
   - If the lock is lost, the command is ended: see holdfast run, exit code 3.
-  - The form for a file descriptor (flock 9) and -u are refused: a descriptor belongs to
-    one host. Use a command, or holdfast acquire and holdfast release.`
+  - A process of another user that has the descriptor is not seen, unless this user is root.
+    One that has it for two seconds and then becomes another user's, as by su, counts as
+    having it until it ends; after a loss it may be left to end by itself.
+  - A descriptor needs a kernel that compares open files (kcmp). Where a container's profile
+    forbids that, flock says so: use a command there.`
 
 // flocking holds the flags of `holdfast flock` beside those of run.
 type flocking struct {
 	running
 	unlock, ignored bool
+	// name is the lock of a descriptor, "" for that of its file's path.
+	name string
+	// descriptor is the number of the shell's descriptor, -1 for a command.
+	descriptor int
 }
 
 func (a *app) flockCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:                "flock [-sxn] [-w SECONDS] [-E CODE] LOCK COMMAND [ARGUMENTS]",
+		Use:                "flock [-sxn] [-w SECONDS] [-E CODE] LOCK COMMAND [ARGUMENTS] | flock [-sxnu] DESCRIPTOR",
 		Short:              "Run a command under a lock, with the command line of flock(1)",
 		Long:               flockHelp,
 		DisableFlagParsing: true, // -o means something else here, and what follows LOCK is the command's
@@ -59,6 +86,8 @@ func (a *app) flockCommand() *cobra.Command {
 				return c.Help()
 			case err != nil:
 				return err
+			case x.descriptor >= 0:
+				return x.forDescriptor(c.Context(), args)
 			}
 			a.outputTaken = true
 			return x.run(c.Context())
@@ -76,15 +105,25 @@ func (x *flocking) parse(c *cobra.Command, args []string) error {
 	case err != nil:
 		return usagef("flock: %v; see holdfast flock --help", err)
 	}
+	c.Flag("output").Changed = fl.Changed("output")
 	if err := c.Root().PersistentPreRunE(c, nil); err != nil { // it ran before the flags were read
 		return err
 	}
-	args = fl.Args()
-	if x.unlock || len(args) == 1 && isDescriptor(args[0]) {
-		return usagef("flock: the forms for a file descriptor, and -u, do not work for a lock of the cluster: use holdfast flock LOCK COMMAND, or holdfast acquire and holdfast release")
+	args, x.descriptor = fl.Args(), -1
+	if len(args) == 1 {
+		if n, err := strconv.ParseUint(args[0], 10, 31); err == nil {
+			x.descriptor = int(n)
+			if err := checkOpen(x.descriptor); err != nil {
+				return err
+			}
+			return x.parseDescriptor(fl)
+		}
+	}
+	if x.unlock || x.name != "" {
+		return usagef("flock: -u and --lock go with a descriptor, as in holdfast flock -u 9")
 	}
 	if len(args) < 2 {
-		return usagef("flock: use holdfast flock LOCK COMMAND ARGUMENTS, or holdfast flock LOCK -c 'COMMAND'")
+		return usagef("flock: use holdfast flock LOCK COMMAND ARGUMENTS, holdfast flock LOCK -c 'COMMAND', or holdfast flock DESCRIPTOR")
 	}
 	lock, err := lockOfPath(args[0])
 	if err != nil {
@@ -110,6 +149,7 @@ func (x *flocking) flags(c *cobra.Command) *pflag.FlagSet {
 	fl.BoolVarP(&x.lease.exclusive, "exclusive-lock", "e", false, "")
 	fl.BoolVar(&x.lease.nonblock, "nb", false, "")
 	fl.BoolVarP(&x.unlock, "unlock", "u", false, "")
+	fl.StringVar(&x.name, "lock", "", "")
 	fl.BoolVarP(&x.ignored, "close", "o", false, "")
 	fl.BoolVarP(&x.ignored, "no-fork", "F", false, "")
 	fl.BoolVar(&x.ignored, "verbose", false, "")
@@ -122,11 +162,6 @@ func (x *flocking) flags(c *cobra.Command) *pflag.FlagSet {
 	})
 	fl.VisitAll(acceptSeconds)
 	return fl
-}
-
-func isDescriptor(text string) bool {
-	_, err := strconv.ParseUint(text, 10, 31)
-	return err == nil
 }
 
 // lockOfPath returns the name of the lock for an argument of flock: the name as it is, or that of a

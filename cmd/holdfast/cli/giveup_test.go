@@ -64,7 +64,7 @@ func acquireInterrupted(t *testing.T, outcome *pb.Answer) (*interrupted, error) 
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // nothing is in flight
-	_, err = (&app{}).acquire(ctx, c, "a", &lease{ttl: 30 * time.Second, wait: "0"}, identity{"me", 5})
+	_, err = (&app{Env: Env{Getenv: func(string) string { return "" }}}).acquire(ctx, c, "a", &lease{ttl: 30 * time.Second, wait: "0"}, identity{"me", 5})
 	return s, err
 }
 

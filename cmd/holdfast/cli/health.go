@@ -52,6 +52,7 @@ func careNote(s *wire.ServerBody) string {
 	switch {
 	case s.Conflict:
 		notes = append(notes, "TWO PROCESSES USE THIS ID")
+	case s.Joining: // it counts for nothing yet
 	case s.Role == "unreachable":
 		notes = append(notes, "does not answer")
 	case s.Unwaited:

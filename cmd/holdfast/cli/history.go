@@ -45,10 +45,10 @@ func (a *app) historyCommand() *cobra.Command {
 				q.Target = &pb.HistoryRequest_Prefix{Prefix: args[0]}
 			}
 			var err error
-			if q.AtUnixMs, err = readTime("--at", at, time.Now()); err != nil {
+			if q.AtUnixMs, err = readTime("--at", at, a.now()); err != nil {
 				return err
 			}
-			if q.SinceUnixMs, err = readTime("--since", since, time.Now()); err != nil {
+			if q.SinceUnixMs, err = readTime("--since", since, a.now()); err != nil {
 				return err
 			}
 			if limit < 1 {
@@ -56,7 +56,7 @@ func (a *app) historyCommand() *cobra.Command {
 			}
 			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
 				b, err := historyAll(ctx, r, q, limit)
-				return b, func(w io.Writer) { historyText(w, &b, q) }, err
+				return b, func(w io.Writer) { historyText(w, &b, q, a.now()) }, err
 			})
 		},
 	}
@@ -80,7 +80,7 @@ func readTime(flag, text string, now time.Time) (int64, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t.UnixMilli(), nil
 	}
-	for _, layout := range []string{time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+	for _, layout := range []string{timeLayout, stampLayout, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
 			return t.UnixMilli(), nil
 		}
@@ -113,6 +113,7 @@ func historyAll(ctx context.Context, r reader, q *pb.HistoryRequest, limit int) 
 		b := wire.HistoryBodyOf(x)
 		if page == 0 {
 			all = b
+			cutGrants(&all, limit)
 		} else {
 			all.Grants = append(all.Grants, b.Grants...)
 			all.NextLSN, all.NextToken, all.FromLSN = b.NextLSN, b.NextToken, b.FromLSN
@@ -126,6 +127,16 @@ func historyAll(ctx context.Context, r reader, q *pb.HistoryRequest, limit int) 
 	}
 }
 
+// cutGrants leaves the first limit grants of a first page, which has as many live ones and as many that ended.
+func cutGrants(b *wire.HistoryBody, limit int) {
+	if len(b.Grants) <= limit {
+		return
+	}
+	b.Grants = b.Grants[:limit]
+	last := &b.Grants[limit-1]
+	b.NextLSN, b.NextToken = cmp.Or(last.LSN, b.LSN+1), last.Token // what ended after the last live one is still to come
+}
+
 // joinSkipped joins the ranges of releases that two pages only counted, b's being the older one.
 func joinSkipped(a, b *wire.HistoryRange) *wire.HistoryRange {
 	if a == nil || b == nil {
@@ -134,15 +145,15 @@ func joinSkipped(a, b *wire.HistoryRange) *wire.HistoryRange {
 	return &wire.HistoryRange{From: min(a.From, b.From), To: max(a.To, b.To), Count: a.Count + b.Count}
 }
 
-func historyText(w io.Writer, b *wire.HistoryBody, q *pb.HistoryRequest) {
+func historyText(w io.Writer, b *wire.HistoryBody, q *pb.HistoryRequest, now time.Time) {
 	if len(b.Grants) == 0 {
-		fmt.Fprintln(w, nobodyText(q))
+		fmt.Fprintln(w, nobodyText(q, now))
 	} else {
 		table(w, func(row func(...any)) {
-			row("LOCK", "TOKEN", "SINCE", "UNTIL", "END", "HOLDER")
+			row("LOCK", "TOKEN", "SINCE", "HELD", "END", "HOLDER")
 			for i := range b.Grants {
 				g := &b.Grants[i]
-				row(g.Lock, g.Token, cmp.Or(g.Since.String(), "-"), cmp.Or(g.Ended.String(), "-"), endText(g), pastText(g))
+				row(g.Lock, g.Token, timeText(g.Since.Time(), now), lastedText(g, now), endText(g), pastText(g))
 			}
 		})
 	}
@@ -163,16 +174,28 @@ func historyText(w io.Writer, b *wire.HistoryBody, q *pb.HistoryRequest) {
 	}
 }
 
-func nobodyText(q *pb.HistoryRequest) string {
+func nobodyText(q *pb.HistoryRequest, now time.Time) string {
 	if q.GetAtUnixMs() == 0 {
 		return "no grant is known"
 	}
-	return fmt.Sprintf("no holder is known at %s, by the clocks of the primaries", wire.Moment(q.GetAtUnixMs()))
+	return fmt.Sprintf("no holder is known at %s, by the clocks of the primaries", timeText(time.UnixMilli(q.GetAtUnixMs()), now))
+}
+
+// lastedText shows how long a grant lasted, or has lasted if it is still held.
+func lastedText(g *wire.PastBody, now time.Time) string {
+	until := g.Ended
+	if g.LSN == 0 { // it has not ended
+		until = wire.Moment(now.UnixMilli())
+	}
+	if g.Since == 0 || until < g.Since {
+		return "-"
+	}
+	return spanText(time.Duration(until-g.Since) * time.Millisecond)
 }
 
 // pastText describes who had a grant.
 func pastText(g *wire.PastBody) string {
-	s := person(g.ClientID, g.Identity, g.Host, g.PID, g.Command)
+	s := g.Person()
 	if g.Mode == sharedWord {
 		s += ", shared"
 	}
@@ -184,9 +207,9 @@ func endText(g *wire.PastBody) string {
 	s := g.Why
 	switch {
 	case g.Why == "released_by_other":
-		s = "released by " + oneLine(g.Actor)
+		s = "released by " + wire.OneLine(g.Actor)
 	case g.Why == "broken":
-		s = fmt.Sprintf("broken by %s: %q", oneLine(g.Actor), g.Reason)
+		s = fmt.Sprintf("broken by %s: %q", wire.OneLine(g.Actor), g.Reason)
 	case g.Reason != "":
 		s += " (" + g.Reason + ")"
 	}

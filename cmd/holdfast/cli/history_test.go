@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +32,23 @@ func TestReadTime(t *testing.T) {
 	for _, text := range []string{"soon", "-1h", "25:00", "2026-13-01"} {
 		if _, err := readTime("--at", text, now); err == nil {
 			t.Errorf("%q passes for a time", text)
+		}
+	}
+}
+
+// A first page has as many live grants as were asked for, and as many that ended: no more than the limit are shown.
+func TestHistoryKeepsItsLimit(t *testing.T) {
+	grants := []wire.PastBody{{Token: 9}, {Token: 8}, {Token: 7, LSN: 41}, {Token: 6, LSN: 40}}
+	for limit, want := range map[int]wire.HistoryBody{
+		1: {NextLSN: 51, NextToken: 9},
+		3: {NextLSN: 41, NextToken: 7},
+		4: {NextLSN: 40, NextToken: 6},
+		5: {NextLSN: 40, NextToken: 6},
+	} {
+		b := wire.HistoryBody{LSN: 50, Grants: slices.Clone(grants), NextLSN: 40, NextToken: 6}
+		cutGrants(&b, limit)
+		if len(b.Grants) != min(limit, len(grants)) || b.NextLSN != want.NextLSN || b.NextToken != want.NextToken {
+			t.Errorf("limit %d: %+v, want the rest to begin before LSN %d, token %d", limit, b, want.NextLSN, want.NextToken)
 		}
 	}
 }

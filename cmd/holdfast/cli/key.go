@@ -39,7 +39,7 @@ These commands read and write the volume itself. Type them as the user that the 
 func (a *app) keyCreateCommand() *cobra.Command {
 	var groups []string
 	expires := ""
-	c := onVolumeWith(cobra.ExactArgs(1), "create NAME --volume DIR", "Make a key, and print its text", `Make a key for service:NAME, and print its text. This is the only time that it can be seen.`, func(_ context.Context, dir string, f *osfs.FS, args []string) error {
+	c := a.onVolumeWith(cobra.ExactArgs(1), "create NAME --volume DIR", "Make a key, and print its text", `Make a key for service:NAME, and print its text. This is the only time that it can be seen.`, func(_ context.Context, dir string, f *osfs.FS, args []string) error {
 		k := access.Key{Name: args[0], Created: time.Now().UTC().Truncate(time.Second)}
 		for _, g := range groups {
 			k.Groups = append(k.Groups, "group:"+strings.TrimPrefix(g, "group:"))
@@ -126,7 +126,7 @@ func infoOf(k access.Key) keyInfo {
 }
 
 func (a *app) keyListCommand() *cobra.Command {
-	return onVolume("ls --volume DIR", "List the keys", `List the keys that the newest version of the access rules has.`, func(_ context.Context, dir string, f *osfs.FS) error {
+	return a.onVolume("ls --volume DIR", "List the keys", `List the keys that the newest version of the access rules has.`, func(_ context.Context, dir string, f *osfs.FS) error {
 		_, text, err := rules.Newest(f)
 		if err != nil {
 			return fmt.Errorf("volume %s: %w", dir, err)
@@ -144,13 +144,14 @@ func (a *app) keyListCommand() *cobra.Command {
 			Keys   []keyInfo `json:"keys"`
 		}{cluster.StatusOK.String(), all}, func(w io.Writer) {
 			table(w, func(row func(...any)) {
+				now := a.now()
 				row("NAME", "CREATED", "EXPIRES", "GROUPS")
 				for _, k := range all {
 					expires := "never"
 					if k.Expires != nil {
-						expires = k.Expires.Format(time.RFC3339)
+						expires = timeText(*k.Expires, now)
 					}
-					row(k.Name, k.Created.Format(time.RFC3339), expires, strings.Join(k.Groups, " "))
+					row(k.Name, timeText(k.Created, now), expires, strings.Join(k.Groups, " "))
 				}
 			})
 		})
@@ -158,7 +159,7 @@ func (a *app) keyListCommand() *cobra.Command {
 }
 
 func (a *app) keyRevokeCommand() *cobra.Command {
-	return onVolumeWith(cobra.ExactArgs(1), "revoke NAME --volume DIR", "End a key", `Remove a key from the access rules, and end the tickets that rest on it.`, func(_ context.Context, dir string, f *osfs.FS, args []string) error {
+	return a.onVolumeWith(cobra.ExactArgs(1), "revoke NAME --volume DIR", "End a key", `Remove a key from the access rules, and end the tickets that rest on it.`, func(_ context.Context, dir string, f *osfs.FS, args []string) error {
 		x := access.Revocation{Who: []string{"service:" + args[0]}, Before: nextSecond()}
 		n, text, err := update(f, func(text []byte) ([]byte, error) {
 			text, err := rules.RemoveKey(text, args[0])

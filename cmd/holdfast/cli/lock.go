@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -56,7 +56,7 @@ under a lock, use holdfast run.
 				if err == nil || id.named() { // a repeat prints it
 					return err
 				}
-				if _, kept := a.release(ctx, c, args[0], r.GetToken(), a.drawn()); kept != nil {
+				if _, kept := a.release(ctx, c, args[0], r.GetToken(), a.drawn(), false); kept != nil {
 					return fmt.Errorf("%w; the lock ends with its lease: %v", err, kept)
 				}
 				return fmt.Errorf("%w; the lock was given back", err)
@@ -65,6 +65,7 @@ under a lock, use holdfast run.
 	}
 	l.flags(c.Flags(), "0")
 	l.sharedFlag(c.Flags())
+	l.markFlags(c.Flags())
 	id.flags(c.Flags())
 	c.Flags().BoolVar(&withProof, "proof", false, "print a proof, too, on a second line: see holdfast proof")
 	return c
@@ -177,15 +178,16 @@ func (a *app) downgradeCommand() *cobra.Command {
 
 func (a *app) releaseCommand() *cobra.Command {
 	var token uint64
+	var done bool
 	var id identity
 	c := &cobra.Command{
-		Use: "release LOCK [--token N]", Short: "Let go of a lock", Args: exactly("LOCK"),
+		Use: "release LOCK [--token N] [--done]", Short: "Let go of a lock", Args: exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
 			}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				r, err := a.release(ctx, c, args[0], token, a.identify(id))
+				r, err := a.release(ctx, c, args[0], token, a.identify(id), done)
 				if err != nil {
 					return err
 				}
@@ -194,6 +196,7 @@ func (a *app) releaseCommand() *cobra.Command {
 		},
 	}
 	tokenFlag(c, &token, tokenUse)
+	c.Flags().BoolVar(&done, "done", false, "the slot for which the lock was acquired, with --once, is done")
 	id.flags(c.Flags())
 	return c
 }
@@ -251,15 +254,12 @@ command returns at once. A failover starts the grace again; another break replac
 
 // whoami returns user@host, for people.
 func whoami() string {
-	name := "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
+	name := userName()
 	host, err := os.Hostname()
 	if err != nil {
 		return name
 	}
-	return clip(name + "@" + host)
+	return wire.Clip(name+"@"+host, cluster.MaxText)
 }
 
 func (a *app) cancelCommand() *cobra.Command {

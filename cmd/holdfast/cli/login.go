@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,25 +26,58 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
 
+// The files with the certificate that commands show.
+const (
+	envCert    = "HOLDFAST_CERT"
+	envCertKey = "HOLDFAST_CERT_KEY"
+)
+
 // credential returns where this command has its credential from: the environment, a ticket that it signs itself where
 // the endpoint is a volume's path and its user can read the volume's secrets, or the ticket of a login.
 func (a *app) credential() credential.Source {
 	dir := a.servers()[0]
 	if !join.IsPath(dir) {
-		return credential.FromEnvironment(a.Getenv, nil)
+		return credential.FromEnvironment(a.Getenv, nil).Beside(a.certificate())
 	}
-	own := &ownTicket{dir: dir}
-	return credential.FromEnvironment(a.Getenv, own.get).At(dir, func(t *login.Ticket) {
+	own := &ownTicket{dir: dir, secrets: a.secretsDir()}
+	return credential.FromEnvironment(a.Getenv, own.get).Beside(a.certificate()).At(dir, func(t *login.Ticket) {
 		if name, err := a.ticketFile(t.Cluster); err == nil {
 			_ = writeTicket(name, t.Text) // else the next command logs in itself
 		}
 	})
 }
 
+// certificate returns where this command has the certificate from that it shows: flags, the environment, or a file.
+func (a *app) certificate() join.Certificate {
+	return credential.CertificateFromEnvironment(func(name string) string {
+		switch name {
+		case envCert:
+			return cmp.Or(a.cert, a.Getenv(name))
+		case envCertKey:
+			return cmp.Or(a.certKey, a.Getenv(name))
+		}
+		return a.Getenv(name)
+	})
+}
+
+// certificateVariables returns the variables by which a command that runs under a lock shows the certificate of flags, too, wherever it runs.
+func (a *app) certificateVariables() (all []string) {
+	for _, x := range []struct{ name, file string }{{envCert, a.cert}, {envCertKey, a.certKey}} {
+		if x.file == "" {
+			continue
+		}
+		if whole, err := filepath.Abs(x.file); err == nil {
+			x.file = whole
+		}
+		all = append(all, x.name+"="+x.file)
+	}
+	return all
+}
+
 // ownTicket is the ticket that a command signs itself. It is signed again after half of its time.
 type ownTicket struct {
-	dir string
-	mu  sync.Mutex
+	dir, secrets string
+	mu           sync.Mutex
 	auth.Ticket
 }
 
@@ -59,7 +93,7 @@ func (o *ownTicket) get(ctx context.Context, cluster string) (string, error) {
 		defer o.mu.Unlock()
 		now := time.Now()
 		if o.Caller == nil || now.After(o.Caller.Issued.Add(auth.OperatorTime/2)) {
-			o.Ticket, _ = auth.OperatorTicket(o.dir, now, auth.OperatorTime)
+			o.Ticket, _ = auth.OperatorTicket(o.dir, o.secrets, now, auth.OperatorTime)
 		}
 		if o.Cluster.String() != cluster {
 			got <- ""
@@ -117,7 +151,7 @@ with it. That is an operator's: whoever has it may do everything until it expire
 				if r.Operator {
 					what = "an operator of"
 				}
-				fmt.Fprintf(w, "you are %s until %s, %s cluster %s; the ticket is in %s\n", strings.Join(append([]string{r.Identity}, r.Groups...), ", "), r.Expires.Format(time.RFC3339), what, r.Cluster, r.File)
+				fmt.Fprintf(w, "you are %s until %s, %s cluster %s; the ticket is in %s\n", strings.Join(append([]string{r.Identity}, r.Groups...), ", "), timeText(*r.Expires, a.now()), what, r.Cluster, r.File)
 			})
 		},
 	}
@@ -129,7 +163,7 @@ with it. That is an operator's: whoever has it may do everything until it expire
 
 // login gets a ticket, as an operator if this user can be one, and writes it.
 func (a *app) login(ctx context.Context, dir string, period time.Duration) (*loginResult, error) {
-	r, text, err := loggedIn(ctx, dir, period)
+	r, text, err := a.loggedIn(ctx, dir, period)
 	if err != nil {
 		return nil, err
 	}
@@ -153,8 +187,8 @@ func writeTicket(name, text string) error {
 	return nil
 }
 
-func loggedIn(ctx context.Context, dir string, period time.Duration) (*loginResult, string, error) {
-	t, err := auth.OperatorTicket(dir, time.Now(), period)
+func (a *app) loggedIn(ctx context.Context, dir string, period time.Duration) (*loginResult, string, error) {
+	t, err := auth.OperatorTicket(dir, a.secretsDir(), time.Now(), period)
 	if err == nil {
 		end := t.Caller.Expires.Truncate(time.Second)
 		return &loginResult{Identity: t.Caller.Identity, Operator: t.Caller.Operator, Cluster: t.Cluster.String(), Expires: &end}, t.Text, nil
@@ -182,7 +216,7 @@ func (a *app) ticketFile(id string) (string, error) {
 }
 
 func (a *app) logoutCommand() *cobra.Command {
-	return onVolume("logout --volume DIR", "Remove the ticket of holdfast login", `Remove ~/.config/holdfast/CLUSTER.ticket, if it is there. A copy of the ticket counts until it
+	return a.onVolume("logout --volume DIR", "Remove the ticket of holdfast login", `Remove ~/.config/holdfast/CLUSTER.ticket, if it is there. A copy of the ticket counts until it
 expires.`, func(_ context.Context, dir string, f *osfs.FS) error {
 		c, err := volume.ReadCluster(f)
 		if err != nil {

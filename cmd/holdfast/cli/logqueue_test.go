@@ -98,7 +98,7 @@ func TestFailureWaitsForNoReader(t *testing.T) {
 			if got != exitFailed {
 				t.Errorf("%s: the exit code is %d", format, got)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("%s: the server that failed waits for the reader of its words", format)
 		}
 		close(r.let)

@@ -4,14 +4,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/google/renameio/v2"
 
@@ -36,36 +34,13 @@ func (a *app) print(v any, text func(io.Writer)) error {
 	} else {
 		var raw bytes.Buffer
 		text(&raw)
-		b.WriteString(visible(raw.String()))
+		b.WriteString(wire.Visible(raw.String()))
 	}
 	if _, err := a.Stdout.Write(b.Bytes()); err != nil {
 		return &untoldError{err}
 	}
 	return nil
 }
-
-// visible makes text of other clients harmless to a terminal: it replaces control characters,
-// and characters that change the direction of text, by their escapes.
-func visible(s string) string {
-	if !strings.ContainsFunc(s, unseen) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if unseen(r) {
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// unseen reports whether a rune is a control or format character other than a newline.
-func unseen(r rune) bool { return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) }
-
-// oneLine is visible for text that must stay on one line: it escapes newlines, too.
-func oneLine(s string) string { return strings.ReplaceAll(visible(s), "\n", `\n`) }
 
 // untoldError reports that the command was executed, but its result could not be written.
 type untoldError struct{ err error }
@@ -111,10 +86,10 @@ func table(w io.Writer, rows func(row func(cells ...any))) {
 	t.Flush() //nolint:errcheck // as little as Fprint's to a terminal
 }
 
-// failure is an error in JSON: the fields of every answer.
+// failure is an error in JSON: the fields of an answer, and the exit code.
 type failure struct {
 	wire.Body
-	Advice   string `json:"advice"`
+	Advice   string `json:"advice,omitempty"`
 	ExitCode int    `json:"exit_code"`
 	// Lines and Bytes are how much of a stream is certainly in the file; only append has them.
 	Lines *int64 `json:"lines,omitempty"`
@@ -126,39 +101,62 @@ type failure struct {
 // the command of run, or cannot be written.
 func (a *app) fail(err error) int {
 	code := exitCode(err)
+	held := a.heldBy(err)
 	if a.format == formatJSON {
-		f := failure{Advice: a.advice(err), ExitCode: code}
-		if e, ok := errors.AsType[*wire.Error](err); ok {
-			f.Body = wire.BodyOf(e.Answer())
-		} else {
-			f.Body = wire.BodyOf(nil)
-			f.Status = errorWord(err)
-		}
-		if e, ok := errors.AsType[*clientlib.HeldError](err); ok {
-			f.Lock, f.Holder, f.QueueLength = string(e.Lock), e.Holder, uint32(e.QueueLength)
-		}
-		if e, ok := errors.AsType[*streamError](err); ok {
-			f.Lines, f.Bytes = &e.lines, &e.bytes
-		}
-		if f.ClientID == "" {
-			f.ClientID, f.RequestID = a.request.client, a.request.request
-		}
-		f.Message = err.Error()
-		to := a.Stdout
-		if _, untold := errors.AsType[*untoldError](err); untold || a.outputTaken {
-			to = a.Stderr
-		}
-		writeJSON(to, f) //nolint:errcheck // there is nowhere else to report it
+		a.failJSON(err, held, code)
 		return code
 	}
-	fmt.Fprintf(a.Stderr, "holdfast: %s\n", visible(err.Error()))
-	if e, ok := errors.AsType[*wire.Error](err); ok && e.Holder != nil {
-		fmt.Fprintf(a.Stderr, "holdfast: %s is held by %s under token %d, %d waiting\n", e.Lock, visible(holderText(e.Holder)), e.Holder.Token, e.QueueLength)
+	now := a.now()
+	switch e, refused := errors.AsType[*wire.Error](err); {
+	case held != nil:
+		fmt.Fprintf(a.Stderr, "holdfast: %s\n", wire.Visible(held.text(now)))
+	case refused && !named(err):
+		fmt.Fprintf(a.Stderr, "holdfast: %s%s\n", wire.Visible(a.topic()), wire.Visible(err.Error()))
+		if e.Holder != nil {
+			fmt.Fprintf(a.Stderr, "holdfast: %s is held by %s, %s, under token %d, %d waiting\n",
+				wire.OneLine(string(e.Lock)), holderText(e.Holder), heldText(e.Holder.Since.Time(), now), e.Holder.Token, e.QueueLength)
+		}
+	default:
+		fmt.Fprintf(a.Stderr, "holdfast: %s\n", wire.Visible(err.Error()))
 	}
 	if tip := a.advice(err); tip != "" {
-		fmt.Fprintf(a.Stderr, "holdfast: %s\n", tip)
+		fmt.Fprintf(a.Stderr, "holdfast: %s\n", wire.OneLine(tip))
 	}
 	return code
+}
+
+// named reports whether the text of an error names what was asked for.
+func named(err error) bool {
+	_, call := errors.AsType[*clientlib.CallError](err)
+	_, stream := errors.AsType[*streamError](err)
+	_, usage := errors.AsType[*usageError](err)
+	return call || stream || usage
+}
+
+func (a *app) failJSON(err error, held *heldError, code int) {
+	f := failure{Advice: a.advice(err), ExitCode: code}
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		f.Body = wire.BodyOf(e.Answer())
+	} else {
+		f.Body = wire.BodyOf(nil)
+		f.Status = errorWord(err)
+	}
+	f.Message = err.Error()
+	if held != nil {
+		f.Holder, f.QueueLength, f.Message = held.holder, &held.queue, held.text(a.now())
+	}
+	f.Lock, f.File = cmp.Or(f.Lock, a.subjects[aLock]), cmp.Or(f.File, a.subjects[aFile])
+	if e, ok := errors.AsType[*streamError](err); ok {
+		f.Lines, f.Bytes = &e.lines, &e.bytes
+	}
+	if f.ClientID == "" {
+		f.ClientID, f.RequestID = a.request.client, a.request.request
+	}
+	to := a.Stdout
+	if _, untold := errors.AsType[*untoldError](err); untold || a.outputTaken {
+		to = a.Stderr
+	}
+	writeJSON(to, f) //nolint:errcheck // there is nowhere else to report it
 }
 
 // errorWord returns the status for JSON of an error that is not an answer of a server.

@@ -90,7 +90,7 @@ that must never obey an old holder remembers the highest token it has seen.`,
 				ClientID: p.Client, Issued: p.Issued.UTC(), Expires: p.Expires.UTC(),
 			}
 			return a.print(b, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: held by %s under token %d, until %s at least; signed by cluster %s\n", p.Lock, person(p.Client, p.Identity, "", 0, ""), p.Token, b.Expires.Format(time.RFC3339), p.Cluster)
+				fmt.Fprintf(w, "%s: held by %s under token %d, until %s at least; signed by cluster %s\n", p.Lock, wire.Person{Client: p.Client, Identity: p.Identity}, p.Token, timeText(b.Expires, a.now()), p.Cluster)
 			})
 		},
 	}

@@ -42,9 +42,9 @@ func TestProofCheck(t *testing.T) {
 		}
 	}
 	check := func(stdin, file, lock string, more ...string) result {
-		return run(stdin, "127.0.0.1:1", append([]string{"proof", "check", file, "--lock", lock, "--keys", keys}, more...)...)
+		return runAt(func() time.Time { return now.Truncate(time.Second) }, stdin, "127.0.0.1:1", append([]string{"proof", "check", file, "--lock", lock, "--keys", keys}, more...)...)
 	}
-	want := "a/b: held by @9 (user:alice) under token 17, until " + now.Add(time.Minute).UTC().Format(time.RFC3339) + " at least; signed by cluster " + cluster.ID{1}.String() + "\n"
+	want := "a/b: held by user:alice under token 17, until " + now.Add(time.Minute).Format("2006-01-02 15:04:05 -07:00") + " (in 1m0s) at least; signed by cluster " + cluster.ID{1}.String() + "\n"
 	for _, r := range []result{check("", file, "a/b"), check(right, "-", "a/b", "--cluster", cluster.ID{1}.String())} {
 		if r.code != 0 || r.out != want {
 			t.Errorf("got %+v, want %q", r, want)
@@ -64,7 +64,7 @@ func TestProofCheck(t *testing.T) {
 		{"shared", "shared grant", check(proof("shared", now), "-", "a/b")},
 		{"expired", "has expired at", check(proof("exclusive", now.Add(-time.Hour)), "-", "a/b")},
 	} {
-		if x.r.code != 3 || x.r.out != "" || !strings.Contains(x.r.errs, x.want) || !strings.Contains(x.r.errs, "gets a new one with holdfast proof") {
+		if x.r.code != 3 || x.r.out != "" || !strings.Contains(x.r.errs, x.want) || !strings.Contains(x.r.errs, "gets a new proof with holdfast proof") {
 			t.Errorf("%s: got %+v", x.what, x.r)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +19,7 @@ import (
 
 func (a *app) listCommand() *cobra.Command {
 	var from source
+	var long bool
 	c := &cobra.Command{
 		Use: "ls [PREFIX]", Short: "List the locks that are held, waited for or have files", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -28,10 +29,11 @@ func (a *app) listCommand() *cobra.Command {
 			}
 			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
 				all, err := listAll(ctx, r, q)
-				return all, func(w io.Writer) { listText(w, all.Locks) }, err
+				return all, func(w io.Writer) { listText(w, all.Locks, long, a.now()) }, err
 			})
 		},
 	}
+	c.Flags().BoolVarP(&long, "long", "l", false, "since when each is held, too, the client's ID, and its metadata")
 	from.flags(c)
 	return c
 }
@@ -54,16 +56,27 @@ func listAll(ctx context.Context, from reader, q *pb.ListLocksRequest) (wire.Loc
 	}
 }
 
-func listText(w io.Writer, locks []wire.LockBody) {
+func listText(w io.Writer, locks []wire.LockBody, long bool, now time.Time) {
 	table(w, func(row func(...any)) {
-		row("LOCK", "TOKEN", "HOLDER", "REMAINING", "WAITING", "FILES")
+		head := []any{"LOCK", "TOKEN", "HOLDER", "REMAINING", "WAITING", "FILES"}
+		if long {
+			head = append(head, "SINCE", "CLIENT", "METADATA")
+		}
+		row(head...)
 		for i := range locks {
 			l := &locks[i]
-			left := cmp.Or(l.Remaining, "-")
+			left, since, client := cmp.Or(l.Remaining, "-"), timeText(l.Since.Time(), now), "-"
 			if l.Token == 0 {
-				left = "-"
+				left, since = "-", "-"
 			}
-			row(l.Lock, tokenText(l.Token), holderText(l.Holder), left, l.QueueLength, l.FileCount)
+			if l.Holder != nil {
+				client = string(l.Holder.Client)
+			}
+			cells := []any{l.Lock, tokenText(l.Token), holderText(l.Holder), left, l.QueueLength, l.FileCount}
+			if long {
+				cells = append(cells, since, client, wire.OneLine(l.Metadata))
+			}
+			row(cells...)
 		}
 	})
 }
@@ -82,30 +95,12 @@ func holderText(h *wire.Holder) string {
 	if h == nil {
 		return "-"
 	}
-	s := person(string(h.Client), h.Identity, h.Host, h.PID, h.Command)
+	s := h.Person()
 	switch {
 	case h.Holders > 1:
 		s += fmt.Sprintf(" and %d more, shared", h.Holders-1)
 	case h.Mode == sharedWord:
 		s += ", shared"
-	}
-	return s
-}
-
-func person(client, identity, host string, pid int64, command string) string {
-	s := client
-	if command != "" {
-		s += " " + oneLine(command)
-	}
-	var is []string
-	if identity != "" {
-		is = append(is, oneLine(identity))
-	}
-	if host != "" {
-		is = append(is, fmt.Sprintf("pid %d on %s", pid, oneLine(host)))
-	}
-	if len(is) > 0 {
-		s += " (" + strings.Join(is, ", ") + ")"
 	}
 	return s
 }
@@ -122,7 +117,7 @@ func (a *app) showCommand() *cobra.Command {
 					return nil, nil, err
 				}
 				b := wire.LockBodyOf(x)
-				return b, func(w io.Writer) { showText(w, &b) }, nil
+				return b, func(w io.Writer) { showText(w, &b, a.now()) }, nil
 			})
 		},
 	}
@@ -144,11 +139,11 @@ func restText(w io.Writer, l *wire.LockBody, since func(*wire.WaiterBody) string
 		if x.Mode == sharedWord {
 			shared = ", to share it"
 		}
-		fmt.Fprintf(w, "  waiting %d: %s, %s%s\n", i+1, person(x.ClientID, x.Identity, x.Host, x.PID, x.Command), since(x), shared)
+		fmt.Fprintf(w, "  waiting %d: %s, %s%s\n", i+1, x.Person(), since(x), shared)
 	}
 }
 
-func showText(w io.Writer, l *wire.LockBody) {
+func showText(w io.Writer, l *wire.LockBody, now time.Time) {
 	if l.Token == 0 {
 		fmt.Fprintf(w, "%s: free\n", l.Lock)
 	} else {
@@ -156,11 +151,17 @@ func showText(w io.Writer, l *wire.LockBody) {
 			l.Lock, holderText(l.Holder), l.Token, l.TTL, cmp.Or(l.Remaining, "unknown time"), heardText(l.Heard, l.Remaining))
 	}
 	if l.Since != 0 {
-		fmt.Fprintf(w, "  since %s\n", l.Since)
+		fmt.Fprintf(w, "  since %s, client %s\n", timeText(l.Since.Time(), now), l.Holder.Client)
 	}
 	restText(w, l, func(x *wire.WaiterBody) string { return "wait " + x.Wait })
 	if more := int(l.QueueLength) - len(l.Waiters); more > 0 {
 		fmt.Fprintf(w, "  and %d more waiting\n", more)
+	}
+	if l.LastToken != 0 {
+		fmt.Fprintf(w, "  remembers: granted last under token %d\n", l.LastToken)
+	}
+	if l.Done != "" {
+		fmt.Fprintf(w, "  remembers: done up to slot %s, under token %d\n", l.Done, l.DoneToken)
 	}
 	for _, f := range l.Files {
 		fmt.Fprintf(w, "  file %s: generation %d, %d bytes, last LSN %d", f.File, f.Generation, f.End, f.LastLSN)
@@ -185,7 +186,7 @@ func sharersText(w io.Writer, l *wire.LockBody) {
 	for i := range l.SharedWith {
 		x := &l.SharedWith[i]
 		fmt.Fprintf(w, "  with %s\n    token %d, TTL %s, %s left%s\n",
-			person(string(x.Client), x.Identity, x.Host, x.PID, x.Command), x.Token, x.TTL, cmp.Or(x.Remaining, "unknown time"), heardText(x.Heard, x.Remaining))
+			x.Person(), x.Token, x.TTL, cmp.Or(x.Remaining, "unknown time"), heardText(x.Heard, x.Remaining))
 		if x.Metadata != "" {
 			fmt.Fprintf(w, "    says %q\n", x.Metadata)
 		}
@@ -199,7 +200,7 @@ func sharersText(w io.Writer, l *wire.LockBody) {
 // askText prints who asks a holder to release the lock; nothing if a is nil.
 func askText(w io.Writer, a *wire.AskBody) {
 	if a != nil {
-		fmt.Fprintf(w, "  asked to let go by %s: %q; broken in %s\n", oneLine(a.Actor), a.Reason, cmp.Or(a.Remaining, "an unknown time"))
+		fmt.Fprintf(w, "  asked to let go by %s: %q; the lock is taken from it in %s\n", wire.OneLine(a.Actor), a.Reason, cmp.Or(a.Remaining, "an unknown time"))
 	}
 }
 
@@ -248,7 +249,7 @@ func outcomeText(w io.Writer, b *wire.OutcomeBody) {
 		if o.Token != 0 {
 			fmt.Fprintf(w, ", token %d", o.Token)
 		}
-		if o.File != "" {
+		if o.Place != nil {
 			fmt.Fprintf(w, ", %s: %d bytes at offset %d", o.File, o.Length, o.Offset)
 		}
 		if o.LSN != 0 {

@@ -119,6 +119,8 @@ func (a *app) readDataDirs(r *recovering) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			fmt.Fprintf(a.Stderr, "recover: %s holds no copy of the table: its server was primary, or never ran long enough\n", dir)
+		case volume.TooOld(err) != nil:
+			return volume.TooOld(err)
 		case err != nil:
 			return fmt.Errorf("%w: leave out this directory", err)
 		default:
@@ -165,10 +167,10 @@ func planText(w io.Writer, dir string, p *recovery.Plan) {
 	}
 	fmt.Fprintf(w, "makes     epoch %d, which follows %d; its log begins after LSN %d\n", p.Epoch, p.Follows, p.LSN)
 	if p.Complete {
-		fmt.Fprintf(w, "keeps     %d locks held and their tokens, all queues, %d clients\n", p.Held, p.Clients)
+		fmt.Fprintf(w, "keeps     %s held and their tokens, all queues, %s\n", counted(uint64(p.Held), "lock"), counted(uint64(p.Clients), "client"))
 	} else {
-		fmt.Fprintf(w, "keeps     %d locks held for one lease, without an owner: old tokens are dead\n", p.Held)
-		fmt.Fprintf(w, "drops     %d waiters; old clients must start again\n", p.Dropped)
+		fmt.Fprintf(w, "keeps     %s held for one lease, without an owner: old tokens are dead\n", counted(uint64(p.Held), "lock"))
+		fmt.Fprintf(w, "drops     %s; old clients must start again\n", counted(uint64(p.Dropped), "waiter"))
 	}
 	for _, f := range p.Files {
 		fmt.Fprintf(w, "file      %s: %s", f.Path, f.Fate)

@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,8 +11,11 @@ import (
 
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // planned is the exit code of a recover that only said what it would do.
@@ -76,5 +80,86 @@ func TestRecoverIsForTheUserOfTheServers(t *testing.T) {
 	epochs, err := os.ReadDir(filepath.Join(dir, "epochs"))
 	if err != nil || len(epochs) != 1 {
 		t.Errorf("%v, %v", epochs, err)
+	}
+}
+
+// TestVolumeOfANewerVersion: every command that reads a volume which a newer holdfast wrote says so, proposes no repair, and
+// writes nothing.
+func TestVolumeOfANewerVersion(t *testing.T) {
+	dir, id := restored(t)
+	raiseHeaders(t, dir)
+	data := t.TempDir() // of a server that ran the newer version
+	if err := (replica.Known{Cluster: id, LSN: 5, Epoch: 1}).Write(data); err != nil {
+		t.Fatal(err)
+	}
+	copyOfNewer(t, id, data)
+	sound, _ := restored(t)
+	for _, args := range []string{
+		"recover --volume " + dir,
+		"recover --yes --accept-loss --volume " + dir,
+		"recover --restored --seen-lsn 0 --volume " + dir,
+		"recover --volume " + sound + " --data-dir " + data,
+		"ls --volume " + dir,
+		"show x --volume " + dir,
+		"history --volume " + dir,
+		"backup --volume " + dir + " " + filepath.Join(t.TempDir(), "b"),
+		"fsck --volume " + dir,
+		"server --id 1 --data-dir none --unsafe-filesystem --volume " + dir,
+	} {
+		r := run("", "", words(args)...)
+		text := r.out + r.errs
+		if r.code == 0 || r.code == planned || !strings.Contains(text, volume.ErrTooOld.Error()) {
+			t.Errorf("%s: %+v", args, r)
+		}
+		for _, repair := range []string{"holdfast recover", "--accept-loss", "leave out", "damaged:", "lost"} {
+			if strings.Contains(text, repair) {
+				t.Errorf("%s proposes a repair, or tells of damage (%q): %+v", args, repair, r)
+			}
+		}
+	}
+	epochs, err := os.ReadDir(filepath.Join(dir, "epochs"))
+	if err != nil || len(epochs) != 1 {
+		t.Errorf("epochs: %v, %v", epochs, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "servers", "1.process")); err == nil {
+		t.Error("a server that is too old wrote its sign of life")
+	}
+}
+
+// raiseHeaders has the log of a new volume be one of a binary that knows one level more.
+func raiseHeaders(t *testing.T, dir string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "epochs", "*", "wal-*.log"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	b, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := wal.DecodeSegmentHeader(b[:wal.BlockSize])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.FeatureLevel = volume.FeatureLevel + 1
+	if err := os.WriteFile(names[0], append(wal.AppendSegmentHeader(nil, h), b[wal.SegmentHeaderSize:]...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// copyOfNewer is the copy of a table with a level that this binary does not know, in a data directory.
+func copyOfNewer(t *testing.T, id cluster.ID, dir string) {
+	t.Helper()
+	s := checkpoint.Snapshot{Cluster: id, Epoch: 1, Table: locktable.New()}
+	e := s.Export()
+	e.Entities = func(yield func(locktable.Entity, error) bool) {
+		yield(locktable.Entity{Level: &locktable.LevelState{Level: locktable.MaxLevel + 1, Version: "9.8"}}, nil)
+	}
+	f, err := os.Create(filepath.Join(dir, checkpoint.CopyName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.Stream(f), f.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

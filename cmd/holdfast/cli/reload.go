@@ -88,6 +88,7 @@ func liveOf(s *settings.Server) serve.Live {
 	return serve.Live{
 		Origins: s.AllOrigins(), PerAddress: s.PerAddress, TLSFiles: serve.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA},
 		HistoryBytes: s.History.TotalBytes, HistoryAge: s.History.Age,
+		Trace: s.Trace,
 	}
 }
 

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,22 +23,26 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 // running holds the flags and state of one `holdfast run`.
 type running struct {
-	app   *app
-	lock  cluster.LockName
-	args  []string
-	lease lease
-	lost  lossFlags
-	hung  hungFlags
+	app  *app
+	lock cluster.LockName
+	args []string
+	// waiter is the process that waits, as servers are told of it; 0 = this one.
+	waiter int
+	lease  lease
+	lost   lossFlags
+	hung   hungFlags
 	// proof is the file that has a proof of the lock, "" for none.
 	proof string
 	// shellCommand is a command for the shell, "" for none.
 	shellCommand string
+	once         onceFlags
 }
 
 const runHelp = `Run a command under a lock, and pass on its exit code. The command finds
@@ -75,9 +80,10 @@ the lock is released.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. When
 this process is killed, or stopped until the lease runs out, a guard process kills the
-command and its descendants. If this process was killed, the guard finds orphans by
-HOLDFAST_RUN in their environment: it cannot find a process that has lost its parent and
-wiped that as well. Nor can it if this process had children before, as after exec in a
+command and its descendants. If this process was killed, the guard then releases the lock,
+so that others need not wait for the end of the lease; not while a process of the command's
+group still runs. The guard finds orphans by HOLDFAST_RUN in their environment: it cannot
+find a process that has lost its parent and wiped that as well. Nor can it if this process had children before, as after exec in a
 shell that has background jobs. And nothing is ended while the whole machine is frozen.
 If the command writes to anything but protected files, have the token checked there.
 
@@ -91,8 +97,14 @@ killed, or reads nothing for minutes, the command is ended as if the lock was lo
 
 Ctrl-Z on a terminal is undone: the command would hold the lock and do nothing.
 
+With --once SLOT, the command runs only if that slot of the lock is not done yet, nor a
+later one, and when it ends with exit code 0 under the lock, the slot is done: nobody runs
+it again. Others that wait for the same slot learn that; if the command fails, or its host
+does, the next one runs it. --once-per 24h makes the slot of the time at which run
+begins: the beginning of its day, in UTC, by the clock of this host.
+
 Exit codes: 1 the lock was not acquired (-E changes it), 2 usage, 3 lost while the
-command ran, 4 no service, 126 and 127 as in a shell, 128+n for signal n, else the
+command ran, 4 no service, 7 its slot is done (--done-exit-code changes it), 126 and 127 as in a shell, 128+n for signal n, else the
 command's. With -o json the last line on the standard error has the result, and of a loss
 its reason, actor, the successor's token and the last append that was accepted.`
 
@@ -115,13 +127,18 @@ func (a *app) runCommand() *cobra.Command {
 				}
 				dash, args = 1, append(args, a.shell(r.shellCommand)...)
 			}
+			if err := r.once.slot(&r.lease, a.now()); err != nil {
+				return err
+			}
 			if err := r.parse(dash, args); err != nil {
 				return err
 			}
-			return r.run(c.Context())
+			return r.once.done(r, r.run(c.Context()))
 		},
 	}
 	r.flags(c.Flags())
+	r.lease.markFlags(c.Flags())
+	r.once.flags(c.Flags())
 	c.Flags().StringVarP(&r.shellCommand, "command", "c", "", "run this command line in $SHELL, or in /bin/sh")
 	return c
 }
@@ -152,6 +169,7 @@ func (r *running) parse(dash int, args []string) error {
 		r.proof = path
 	}
 	r.lock, r.args = cluster.LockName(args[0]), args[1:]
+	r.app.subjects[aLock] = args[0] // also of holdfast flock, where it is a path
 	if err := r.lock.Validate(); err != nil {
 		return usagef("%v", err)
 	}
@@ -182,7 +200,7 @@ func (r *running) run(ctx context.Context) error {
 	signals, stop := commandSignals()
 	defer stop()
 	result, err := r.command(ctx, lock, path, signals)
-	r.release(lock, result.Lost != nil)
+	r.release(lock, result.Lost != nil, err == nil && result.Code == 0 && result.Lost == nil && r.lease.once != "")
 	if err != nil {
 		return err
 	}
@@ -192,7 +210,7 @@ func (r *running) run(ctx context.Context) error {
 // say prints what happens to the command. With -o json it prints nothing: the last line has it all.
 func (r *running) say(text string) {
 	if r.app.format == formatText {
-		fmt.Fprintf(r.app.Stderr, "holdfast: %s\n", text)
+		fmt.Fprintf(r.app.Stderr, "holdfast: %s\n", wire.Visible(text))
 	}
 }
 
@@ -231,8 +249,9 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 	}
 	opt := clientlib.AcquireOptions{
 		TTL: r.lease.ttl, Wait: wait, Metadata: r.lease.metadata, Shared: r.lease.shared, MaxHold: r.hung.maxHold, Heartbeat: r.hung.progress != "",
+		AfterToken: cluster.Token(r.lease.after), Remember: r.lease.remember, Once: r.lease.once,
 	}
-	defer r.app.reportWait(ctx, string(r.lock), &r.lease, os.Getpid())()
+	defer r.app.reportWait(ctx, string(r.lock), &r.lease, waiting{host: hostname(), pid: cmp.Or(r.waiter, os.Getpid())})()
 	var lock *clientlib.Lock
 	if above != 0 {
 		lock, err = r.acquireWithin(ctx, client, above, opt)
@@ -243,7 +262,7 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 		return nil, errInterrupted
 	}
 	if errors.Is(err, wire.ErrLeaseExpired) { // each grant had ended before it came
-		return nil, &conflictError{err, r.lease.conflict}
+		return nil, &conflictError{err: err, code: r.lease.conflict}
 	}
 	return lock, r.lease.conflicts(err)
 }
@@ -262,6 +281,7 @@ func (r *running) environment(lock *clientlib.Lock) []string {
 	if r.proof != "" {
 		own = append(own, envProofFile+"="+r.proof)
 	}
+	own = append(own, r.app.certificateVariables()...) // the grant is of that identity
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, envProofFile+"=") || slices.ContainsFunc(own, func(o string) bool {
 			name, _, _ := strings.Cut(o, "=")
@@ -291,14 +311,15 @@ func (h held) Asked() string {
 	if a == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s asks to let go of lock %s: %q: it is taken at %s", a.Actor, h.Name(), a.Reason, a.Until.Format("15:04:05"))
+	return fmt.Sprintf("%s asks to let go of lock %s: %q: it is taken at %s", wire.OneLine(a.Actor), h.Name(), a.Reason, timeText(a.Until, time.Now()))
 }
 
 // releaseWait bounds the release: the grant ends with its lease anyway.
 const releaseWait = 5 * time.Second
 
-func (r *running) release(lock *clientlib.Lock, lost bool) {
-	if lock.Context().Err() != nil {
+// release gives the lock back; done is set if its slot is done then.
+func (r *running) release(lock *clientlib.Lock, lost, done bool) {
+	if lock.Context().Err() != nil && !done {
 		return
 	}
 	wait := releaseWait
@@ -307,6 +328,12 @@ func (r *running) release(lock *clientlib.Lock, lost bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
+	if done {
+		if err := lock.Done(ctx); err != nil {
+			fmt.Fprintf(r.app.Stderr, "holdfast: the command has ended, and it is not known that slot %s is marked as done: it may run again: %v\n", r.lease.once, err)
+		}
+		return
+	}
 	if err := lock.Release(ctx); err != nil {
 		fmt.Fprintf(r.app.Stderr, "holdfast: the lock could not be released and ends with its lease: %v\n", err)
 	}
@@ -314,12 +341,12 @@ func (r *running) release(lock *clientlib.Lock, lost bool) {
 
 type runResult struct {
 	Status   string        `json:"status"`
-	Message  string        `json:"message"`
+	Message  string        `json:"message,omitempty"`
 	Lock     string        `json:"lock"`
 	Token    cluster.Token `json:"token"`
 	Epoch    cluster.Epoch `json:"epoch"`
-	ExitCode int           `json:"exit_code"` // of the command
-	Loss     *lossResult   `json:"loss"`      // null if it was not lost
+	ExitCode int           `json:"exit_code"`      // of the command
+	Loss     *lossResult   `json:"loss,omitempty"` // nil if it was not lost
 }
 
 // end turns the command's exit code into that of run. JSON goes to the standard error: the
@@ -344,25 +371,60 @@ func (r *running) end(lock *clientlib.Lock, result child.Result) error {
 // guardName is the hidden command of the guard process.
 const guardName = "guard-of-run"
 
-func guardCommandLine() []string {
+// guardCommandLine returns the command of the guard process for a grant of this lock.
+func (a *app) guardCommandLine(lock cluster.LockName, token cluster.Token) []string {
 	self, err := os.Executable()
 	if err != nil {
 		return nil // without /proc only PR_SET_PDEATHSIG protects
 	}
-	return []string{self, guardName}
+	return append(append([]string{self}, a.globalFlags()...), guardName, "--", string(lock), strconv.FormatUint(uint64(token), 10))
 }
 
+// globalFlags returns the flags with which another process of this binary asks the same servers.
+// It finds the rest in its environment and in the same files.
+func (a *app) globalFlags() []string {
+	flags := []string{"--timeout", a.budget.String()}
+	if a.endpoints != "" {
+		flags = append(flags, "--endpoints", a.endpoints)
+	}
+	if a.ca != "" {
+		flags = append(flags, "--ca", a.ca)
+	}
+	if a.cert != "" {
+		flags = append(flags, "--cert", a.cert)
+	}
+	if a.certKey != "" {
+		flags = append(flags, "--cert-key", a.certKey)
+	}
+	return flags
+}
+
+// guardCommand is the guard process. When the wrapper was killed and all of its command is dead, it
+// releases the lock, as the wrapper would have. However late the request arrives, it ends that
+// one grant only.
 func (a *app) guardCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: guardName, Hidden: true, Args: cobra.NoArgs,
-		Run: func(c *cobra.Command, _ []string) { child.Guard(os.Stdin) },
+		Use: guardName + " LOCK TOKEN", Hidden: true, Args: exactly("LOCK", "TOKEN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			token, err := strconv.ParseUint(args[1], 10, 64)
+			if err != nil {
+				return usagef("%s: %v", guardName, err)
+			}
+			if dead := child.Guard(os.Stdin); !dead {
+				return nil // the grant ends with its lease
+			}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				_, err := a.release(ctx, c, args[0], token, a.drawn(), false)
+				return err
+			})
+		},
 	}
 }
 
 // connect returns a client for a command under a lock; end closes it.
 func (r *running) connect() (c *clientlib.Client, end func(), err error) {
 	c, err = r.app.newClient(clientlib.Options{
-		Holder: clientlib.Holder{Command: filepath.Base(r.args[0])},
+		Holder: r.app.holderOf(r.args),
 		// This command prints what the client warns of itself.
 		Log: slog.New(slog.NewTextHandler(r.app.Stderr, &slog.HandlerOptions{Level: slog.LevelError, ReplaceAttr: withoutTime})),
 	})
@@ -405,6 +467,6 @@ func (r *running) command(ctx context.Context, lock *clientlib.Lock, path string
 	return child.Run(held{lock}, child.Options{
 		Path: path, Args: r.args, Env: r.environment(lock), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		OnLost: child.OnLost(r.lost.onLost), Warn: r.lost.warning(), OnAsk: r.lost.asked(), Grace: r.lost.grace, Margin: r.margin(),
-		Signals: signals, Guard: guardCommandLine(), Say: r.say,
+		Signals: signals, Guard: r.app.guardCommandLine(r.lock, lock.Token()), Say: r.say,
 	})
 }

@@ -96,7 +96,7 @@ func (l oneLock) Acquire(ctx context.Context, q *pb.AcquireRequest) (*pb.Answer,
 	switch {
 	case granted:
 		a := ok(q.GetLock(), live)
-		a.ClientId, a.RequestId, a.TtlMs = q.GetClientId(), q.GetRequestId(), q.GetTtlMs()
+		a.ClientId, a.RequestId, a.TtlMs, a.Marked = q.GetClientId(), q.GetRequestId(), q.GetTtlMs(), asksForMark(q)
 		return a, nil
 	case q.GetWaitMs() != 0:
 		select {
@@ -207,7 +207,7 @@ func TestRunEndsOtherwise(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.After(10 * time.Second); ; {
+	for end := time.After(time.Minute); ; {
 		if b, err := os.ReadFile(ready); err == nil && len(b) > 0 {
 			break
 		}
@@ -226,6 +226,32 @@ func TestRunEndsOtherwise(t *testing.T) {
 	r := runProgram(addr, "run", "job", "--ttl", "1s", "--lost-exit-code", "33", "--", "sleep", "60")
 	if r.code != 33 || !strings.Contains(r.errs, "lock lost") {
 		t.Errorf("a loss: got %+v, want code 33", r)
+	}
+}
+
+// TestKilledRunReleases: when run was killed, its guard releases the lock.
+func TestKilledRunReleases(t *testing.T) {
+	l := newOneLock()
+	ready := filepath.Join(t.TempDir(), "ready")
+	cmd := program(startService(t, l), "run", "job", "--ttl", "5m", "--", "sh", "-c", "echo x > "+ready+"; exec sleep 60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until := func(done func() bool) (over bool) {
+		for end := time.Now().Add(time.Minute); !done() && time.Now().Before(end); <-time.After(5 * time.Millisecond) {
+		}
+		return done()
+	}
+	if !until(func() bool { b, err := os.ReadFile(ready); return err == nil && len(b) > 0 }) {
+		t.Fatal("the command does not start")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait() //nolint:errcheck // killed
+	if !until(func() bool { live, _ := l.now(); return live == 0 }) {
+		live, _ := l.now()
+		t.Errorf("run was killed, and token %d is live", live)
 	}
 }
 

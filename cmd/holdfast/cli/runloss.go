@@ -85,17 +85,17 @@ type lossResult struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// Actor broke the lock, with Why as the reason; "" if it was not broken.
-	Actor string `json:"actor"`
-	Why   string `json:"why"`
+	Actor string `json:"actor,omitempty"`
+	Why   string `json:"why,omitempty"`
 	// LSN and Epoch are those of the record that ended the grant, Successor is the token of the
 	// next grant; 0 = not known.
-	LSN       cluster.LSN   `json:"lsn"`
-	Epoch     cluster.Epoch `json:"epoch"`
-	Successor cluster.Token `json:"successor"`
-	// LastAppend is the last append under the token, by any client; null = none is known.
-	LastAppend *wire.Receipt `json:"last_append"`
+	LSN       cluster.LSN   `json:"lsn,omitempty"`
+	Epoch     cluster.Epoch `json:"epoch,omitempty"`
+	Successor cluster.Token `json:"successor,omitempty"`
+	// LastAppend is the last append under the token, by any client; nil = none is known.
+	LastAppend *wire.Receipt `json:"last_append,omitempty"`
 	// Final is true if it is known that no append came after LastAppend.
-	Final bool `json:"last_append_final"`
+	Final bool `json:"last_append_final,omitempty"`
 }
 
 const reasonUnguarded = "unguarded"

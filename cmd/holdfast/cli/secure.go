@@ -56,7 +56,7 @@ func (a *app) secureRotateCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	atOnce := false
-	signing := onVolume("signing --volume DIR", "Have servers sign tickets and proofs with a new key", `Make a new key to sign with, and put its public half into keys.json. Servers show it at
+	signing := a.onVolume("signing --volume DIR", "Have servers sign tickets and proofs with a new key", `Make a new key to sign with, and put its public half into keys.json. Servers show it at
 GET /v1/keys within seconds, and begin to sign with it after an hour, so that resources with a
 copy of keys.json can get a new one first. What the keys before it signed counts for 30 days
 more: tickets and proofs go on. A second call in that hour makes no further key.
@@ -73,7 +73,7 @@ If a key has leaked, this is not enough: see docs/security.md.`, func(_ context.
 		}
 		out := rotateResult{cluster.StatusOK.String(), dir, k.ID, k.From.UTC()}
 		return a.print(out, func(w io.Writer) {
-			fmt.Fprintf(w, "the key %s is in keys.json; servers sign with it from %s on\n", k.ID, out.SignsFrom.Format(time.RFC3339))
+			fmt.Fprintf(w, "the key %s is in keys.json; servers sign with it from %s on\n", k.ID, timeText(out.SignsFrom, time.Now()))
 		})
 	})
 	signing.Flags().BoolVar(&atOnce, "now", false, "sign with it in half a minute, when all servers have seen it: until they have the new keys.json, resources with a copy refuse proofs")
@@ -83,7 +83,7 @@ If a key has leaked, this is not enough: see docs/security.md.`, func(_ context.
 
 func (a *app) secureRotateAuthorityCommand() *cobra.Command {
 	leaked := false
-	c := onVolume("ca --volume DIR", "Have clients know the servers by a new certificate authority", `Make a new certificate authority, wait until all servers that run use it, and put its certificate into
+	c := a.onVolume("ca --volume DIR", "Have clients know the servers by a new certificate authority", `Make a new certificate authority, wait until all servers that run use it, and put its certificate into
 ca.crt. Clients that know the one before, by a join string, a copy of ca.crt or a path, recognize the
 servers for a year more: the old authority vouches for the new one. Connections that are open go on.
 
@@ -99,7 +99,7 @@ After an error, type it again: it goes on where it ended.`, func(ctx context.Con
 		return a.print(out, func(w io.Writer) {
 			fmt.Fprintf(w, "ca.crt has the new authority; the new join string is\n%s\n", out.Join)
 			if out.Until != nil {
-				fmt.Fprintf(w, "who knows the old one recognizes the servers until %s\n", out.Until.Format(time.RFC3339))
+				fmt.Fprintf(w, "who knows the old one recognizes the servers until %s\n", timeText(*out.Until, time.Now()))
 			}
 		})
 	})
@@ -116,7 +116,7 @@ type rotateAuthorityResult struct {
 }
 
 func (a *app) rotateAuthority(ctx context.Context, f *osfs.FS, leaked bool) (out rotateAuthorityResult, err error) {
-	c, err := volume.ReadCluster(f)
+	c, err := volume.ReadClusterNow(f)
 	if err != nil {
 		return out, err
 	}
@@ -204,7 +204,7 @@ func (a *app) secureOfferCommand() *cobra.Command {
 secrets/, which only the owner may read. The same for the key with which tickets are signed, and
 keys.json. Servers that run offer TLS to clients within seconds, on the
 same port, and go on taking plain text. Type it as the user that the servers run as.`, func(_ context.Context, fsys *osfs.FS, s *secureStatus) error {
-		c, err := volume.ReadCluster(fsys)
+		c, err := volume.ReadClusterNow(fsys)
 		if err == nil {
 			err = offerTLS(fsys, c.ID)
 		}
@@ -214,7 +214,7 @@ same port, and go on taking plain text. Type it as the user that the servers run
 }
 
 func (a *app) joinCommand() *cobra.Command {
-	return onVolume("join --volume DIR", "Print the join string: what clients elsewhere need to connect over TLS", `Print the join string of a volume: the addresses of its servers, and a pin by which
+	return a.onVolume("join --volume DIR", "Print the join string: what clients elsewhere need to connect over TLS", `Print the join string of a volume: the addresses of its servers, and a pin by which
 clients recognize them. It is no secret. Give it to clients that do not have the volume
 mounted, as an endpoint:
 
@@ -240,7 +240,7 @@ func joinString(fsys *osfs.FS) (string, error) {
 		return "", err
 	}
 	var addresses []string
-	for _, m := range c.Servers {
+	for _, m := range c.Servers.Voters() {
 		addresses = append(addresses, m.Client)
 	}
 	return join.Text(addresses, join.Pin(ca)), nil
@@ -249,7 +249,7 @@ func joinString(fsys *osfs.FS) (string, error) {
 // recognized returns a cluster, and the certificate of the authority by which clients recognize its servers. It reads
 // only what clients may read.
 func recognized(fsys *osfs.FS) (c volume.Cluster, ca *x509.Certificate, err error) {
-	if c, err = volume.ReadCluster(fsys); err != nil {
+	if c, err = volume.ReadClusterNow(fsys); err != nil {
 		return c, nil, err
 	}
 	b, err := volume.ReadCertificate(fsys)
@@ -311,7 +311,7 @@ func requireOfClients(ctx context.Context, fsys *osfs.FS, s *secureStatus, force
 
 // secureOn returns a command that changes something on a volume, unless change is nil, and shows its state.
 func (a *app) secureOn(use, short, long string, change func(context.Context, *osfs.FS, *secureStatus) error) *cobra.Command {
-	return onVolume(use, short, long, func(ctx context.Context, dir string, f *osfs.FS) error {
+	return a.onVolume(use, short, long, func(ctx context.Context, dir string, f *osfs.FS) error {
 		s, err := readSecureStatus(f)
 		if err == nil && change != nil {
 			err = change(ctx, f, s)
@@ -356,7 +356,7 @@ const (
 )
 
 func readSecureStatus(fsys *osfs.FS) (*secureStatus, error) {
-	c, err := volume.ReadCluster(fsys)
+	c, err := volume.ReadClusterNow(fsys)
 	if err != nil {
 		return nil, err
 	}

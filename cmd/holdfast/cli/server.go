@@ -33,6 +33,7 @@ clients, by gRPC, HTTP, WebSocket or lines of text, and one for other servers.
 At SIGTERM or SIGINT the server hands over the primary role, if it has it and another
 server is able, and ends; at a second signal it ends at once. The exit code is 70 if a call
 into the filesystem hangs and the process had to give up: let your supervisor restart it.
+It is 78 for a server that was removed from the cluster: do not restart that one.
 
 Each flag is also a key of the file that --config names, in TOML, and an environment
 variable: --log-level is log-level = "info" there, and HOLDFAST_SERVER_LOG_LEVEL. A flag
@@ -85,8 +86,8 @@ func (a *app) serve(ctx context.Context, from settings.Sources) error {
 	defer stop()
 	defer r.onSignal()()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(s.ID), Volume: s.Volume, DataDir: s.DataDir, Bind: s.Bind, Listen: s.Listen, Also: also, Socket: s.Unix,
-		Names: s.Names, TLS12: s.TLSMin == settings.TLS12, Timing: s.Timing(), Live: r.live, Reload: r.reload,
+		Server: cluster.ServerID(s.ID), Volume: s.Volume, Secrets: s.Secrets, DataDir: s.DataDir, Bind: s.Bind, Listen: s.Listen, Also: also, Socket: s.Unix,
+		Names: s.Names, Connections: s.Connections, TLS12: s.TLSMin == settings.TLS12, Timing: s.Timing(), Live: r.live, Reload: r.reload,
 		Version: a.version().Version, UnsafeFilesystem: s.UnsafeFilesystem, History: s.History, Metrics: s.MetricsListen, Slow: s.Slow, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")

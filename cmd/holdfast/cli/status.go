@@ -44,7 +44,7 @@ same, and reasons has why.`,
 				}{b, h}, func(w io.Writer) { statusText(w, &b); healthText(w, &h) })
 			})
 			if err != nil && exitCode(err) == exitUnavailable {
-				return &conflictError{err, downCode}
+				return &conflictError{err: err, code: downCode}
 			}
 			return err
 		},
@@ -80,7 +80,7 @@ func askEach(ctx context.Context, c *remote.Caller, r *pb.StatusResponse) {
 		if a := <-answers; a.s != nil {
 			seen := r.Servers[a.i]
 			a.s.Reachable, a.s.HeardAgoMs, a.s.Conflict = seen.GetReachable(), seen.GetHeardAgoMs(), seen.GetConflict() || a.s.GetConflict()
-			a.s.Unwaited = seen.GetUnwaited()
+			a.s.Unwaited, a.s.Joining, a.s.Joins = seen.GetUnwaited(), seen.GetJoining(), seen.GetJoins()
 			a.s.FeatureLevel = cmp.Or(a.s.GetFeatureLevel(), seen.GetFeatureLevel())
 			r.Servers[a.i] = a.s
 		}
@@ -131,8 +131,13 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 		fmt.Fprintf(w, "%s, %d held, %d waiting, %s, %d quarantined, %s%s\n",
 			counted(t.Locks, "lock"), t.Held, t.Waiting, counted(t.Files, "file"), t.Quarantined, counted(t.Clients, "client"), unheardText(t.Unheard))
 	}
-	if text := levelText(b); text != "" {
-		fmt.Fprintln(w, text)
+	for _, ring := range b.Rings {
+		ringText(w, ring)
+	}
+	for _, text := range []string{levelText(b), upgradeable(b)} {
+		if text != "" {
+			fmt.Fprintln(w, text)
+		}
 	}
 	if b.Message != "" {
 		fmt.Fprintln(w, b.Message)
@@ -167,6 +172,19 @@ func levelText(b *wire.StatusBody) string {
 	return fmt.Sprintf("feature levels differ: %s; what is new at level %d waits until all servers are upgraded", strings.Join(levels, ", "), highest)
 }
 
+// upgradeable says that all servers know a higher level than the cluster has, "" if they do not.
+func upgradeable(b *wire.StatusBody) string {
+	if b.NextLevel == 0 {
+		return ""
+	}
+	for _, s := range b.Servers {
+		if s.FeatureLevel < b.NextLevel {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the cluster has feature level %d, and all servers know %d: holdfast upgrade --finish raises it, when no server has to go back to an older version any more", b.FeatureLevel, b.NextLevel)
+}
+
 // counted formats a number of things, in singular or plural.
 func counted(n uint64, thing string) string {
 	if n == 1 {
@@ -192,6 +210,13 @@ func pidText(pid int64) string {
 
 func serverNote(s *wire.ServerBody) string {
 	note := careNote(s)
+	if s.Joining {
+		joins := "joins"
+		if s.Joins != "" {
+			joins += ": " + s.Joins
+		}
+		note = strings.TrimSuffix(joins+"; "+note, "; ")
+	}
 	if len(s.Restart) > 0 {
 		note = strings.TrimPrefix(note+"; needs a restart for "+strings.Join(s.Restart, ", "), "; ")
 	}
@@ -203,17 +228,20 @@ func serverNote(s *wire.ServerBody) string {
 
 // majorityText explains that too few servers live for a primary, "" if enough live.
 func majorityText(b *wire.StatusBody) string {
-	live := 0
+	live, all := 0, 0
 	for _, s := range b.Servers {
-		if s.Reachable {
+		if s.Joining {
+			continue
+		}
+		if all++; s.Reachable {
 			live++
 		}
 	}
-	need := len(b.Servers)/2 + 1
-	if live >= need {
+	need := all/2 + 1
+	if live >= need || all == 2 { // there the volume has a vote, and the server's note tells of it
 		return ""
 	}
-	return fmt.Sprintf("no majority: %d of %d servers live, and a primary needs %d: start the others", live, len(b.Servers), need)
+	return fmt.Sprintf("no majority: %d of %d servers live, and a primary needs %d: start the others", live, all, need)
 }
 
 func (a *app) handoverCommand() *cobra.Command {
@@ -238,9 +266,9 @@ that status, or another handover, may follow at once.`,
 					return err
 				}
 				from, to := before.GetPrimary().GetId(), r.GetPrimary().GetId()
-				if !awaitStatus(ctx, c, func(r *pb.StatusResponse) bool { return serves(r, to) }) {
+				if !awaitStatus(ctx, c, serveWait, func(r *pb.StatusResponse) bool { return serves(r, to) }) {
 					fmt.Fprintf(a.Stderr, "holdfast: server %d does not serve yet: see holdfast status\n", to)
-				} else if from != 0 && from != to && !awaitStatus(ctx, c, func(r *pb.StatusResponse) bool { return couldTakeOver(r, from) }) {
+				} else if from != 0 && from != to && !awaitStatus(ctx, c, serveWait, func(r *pb.StatusResponse) bool { return couldTakeOver(r, from) }) {
 					fmt.Fprintf(a.Stderr, "holdfast: server %d could not take over again yet: see holdfast status\n", from)
 				}
 				return a.answer(r, func(w io.Writer) { fmt.Fprintln(w, cmp.Or(r.GetMessage(), "handed over")) })
@@ -255,8 +283,8 @@ that status, or another handover, may follow at once.`,
 const serveWait = 5 * time.Second
 
 // awaitStatus waits until the cluster's status is as wanted, and reports whether it was in time.
-func awaitStatus(ctx context.Context, c *remote.Caller, wanted func(*pb.StatusResponse) bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, serveWait)
+func awaitStatus(ctx context.Context, c *remote.Caller, limit time.Duration, wanted func(*pb.StatusResponse) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()

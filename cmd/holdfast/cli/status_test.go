@@ -78,3 +78,17 @@ func TestHealth(t *testing.T) {
 		}
 	}
 }
+
+// When all servers know a higher level than the cluster has, status says what finishes the upgrade; not before.
+func TestStatusSaysThatAnUpgradeCanBeFinished(t *testing.T) {
+	b := wire.StatusBody{ServerID: 1, FeatureLevel: 3, Servers: []wire.ServerBody{{ID: 1, FeatureLevel: 4}, {ID: 2, FeatureLevel: 4}, {ID: 3, FeatureLevel: 4}}}
+	const says = "the cluster has feature level 3, and all servers know 4: holdfast upgrade --finish raises it"
+	for next, want := range map[uint32]bool{0: false, 4: true} {
+		var text strings.Builder
+		b.NextLevel = next
+		statusText(&text, &b)
+		if strings.Contains(text.String(), says) != want {
+			t.Errorf("next level %d: %s", next, &text)
+		}
+	}
+}

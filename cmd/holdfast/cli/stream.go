@@ -69,29 +69,24 @@ func (e *streamError) Error() string {
 	case e.bytes == 0:
 		s = fmt.Sprintf("%v: nothing of the standard input was certainly appended to %s", e.err, e.file)
 	default:
-		s = fmt.Sprintf("%v: the first %s of the standard input (%s) are certainly in %s", e.err, plural(e.bytes, "byte"), plural(e.lines, "line"), e.file)
+		s = fmt.Sprintf("%v: the first %s of the standard input (%s) are certainly in %s", e.err, counted(uint64(e.bytes), "byte"), counted(uint64(e.lines), "line"), e.file)
 	}
 	if e.doubtful > 0 {
-		s += fmt.Sprintf("; it is not known of the next %s", plural(int64(e.doubtful), "byte"))
+		s += fmt.Sprintf("; it is not known of the next %s", counted(uint64(e.doubtful), "byte"))
 	}
 	return s
 }
 
 func (e *streamError) Unwrap() error { return e.err }
 
-// plural counts things for people.
-func plural(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // advice tells how to go on after the lines that are in the file.
 func (e *streamError) advice() string {
 	first := ""
 	if e.doubtful > 0 {
 		first = fmt.Sprintf("look at the end of the file with holdfast tail %s; if the next bytes are not there, ", e.file)
+	}
+	if told, ok := errors.AsType[*wire.Error](e.err); ok && told.Committed && told.Status == cluster.StatusUnknown { // it is written once that can be
+		first = "first correct what holdfast status shows: the servers write the next bytes then. After that, " + first
 	}
 	split := ""
 	if errors.Is(e.err, wire.Err(cluster.StatusTooLarge)) {
@@ -123,8 +118,8 @@ func comesInPieces(in io.Reader) bool {
 // stream appends the lines of the standard input as they come, until it ends or a signal comes.
 func (x *appending) stream(ctx context.Context) (err error) {
 	s := &streaming{appending: x, in: newBatcher(x.split)}
-	s.sure.Body = wire.BodyOf(nil)
-	s.client, err = x.app.newClient(clientlib.Options{Holder: clientlib.Holder{Command: x.app.command}})
+	s.sure.Body = wire.Body{Status: cluster.StatusOK.String(), Lock: x.lock, File: x.file} // of an input that is empty
+	s.client, err = x.app.newClient(clientlib.Options{Holder: x.app.ownHolder()})
 	if err != nil {
 		return err
 	}
@@ -141,7 +136,7 @@ func (x *appending) stream(ctx context.Context) (err error) {
 		err = errInterrupted
 	}
 	if err != nil {
-		failed := &streamError{lock: x.lock, file: x.file, lines: s.sure.Lines, bytes: s.sure.Length, err: err}
+		failed := &streamError{lock: x.lock, file: x.file, lines: s.sure.Lines, bytes: s.size(), err: err}
 		if _, doubt := errors.AsType[*doubtError](err); doubt {
 			data, _ := s.in.batch(true)
 			failed.doubtful = len(data)
@@ -152,7 +147,7 @@ func (x *appending) stream(ctx context.Context) (err error) {
 		s.sure.Lines++ // the last one has no newline
 	}
 	return x.tell(s.sure, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %s in %s, up to LSN %d\n", x.file, plural(s.sure.Lines, "line"), plural(s.sure.Batches, "append"), s.sure.LSN)
+		fmt.Fprintf(w, "%s: %s in %s, up to LSN %d\n", x.file, counted(uint64(s.sure.Lines), "line"), counted(uint64(s.sure.Batches), "append"), s.sure.LSN)
 	})
 }
 
@@ -219,14 +214,20 @@ func (s *streaming) send(ctx context.Context, data []byte) error {
 	}
 }
 
+// size returns how many bytes are certainly in the file.
+func (s *streaming) size() int64 {
+	if s.sure.Place == nil {
+		return 0
+	}
+	return s.sure.Length
+}
+
 // note records that a batch is in the file.
 func (s *streaming) note(r *clientlib.Receipt, data []byte) {
-	first, size := s.sure.Offset, s.sure.Length+r.Length
-	if s.sure.Batches == 0 {
-		first = r.Offset
+	if s.sure.Place == nil {
+		s.sure.Place = &wire.Place{Offset: r.Offset}
 	}
-	s.sure.Status, s.sure.Lock, s.sure.Protected = cluster.StatusOK.String(), s.lock, true
-	s.sure.File, s.sure.Offset, s.sure.Length, s.sure.CRC32C = s.file, first, size, r.CRC32C
+	s.sure.Protected, s.sure.Length, s.sure.CRC32C = true, s.sure.Length+r.Length, r.CRC32C
 	s.sure.Token, s.sure.Epoch, s.sure.LSN, s.sure.Generation = uint64(r.Token), uint64(r.Epoch), uint64(r.LSN), uint64(r.Generation)
 	s.sure.Batches++
 	s.sure.Lines += int64(bytes.Count(data, []byte("\n")))
@@ -287,7 +288,7 @@ func (s *streaming) passing(err error) bool {
 
 func (s *streaming) say(format string, args ...any) {
 	if s.app.format == formatText && !s.lease.quiet {
-		fmt.Fprintf(s.app.Stderr, "holdfast: %s\n", visible(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(s.app.Stderr, "holdfast: %s\n", wire.Visible(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -303,7 +304,7 @@ func (s *streaming) try(ctx context.Context, data []byte) (clientlib.Receipt, er
 	if wait == forever {
 		wait = clientlib.Forever
 	}
-	stop := s.app.reportWait(ctx, s.lock, &s.lease, os.Getpid())
+	stop := s.app.reportWait(ctx, s.lock, &s.lease, waiting{host: hostname(), pid: os.Getpid()})
 	lock, err := s.client.Acquire(ctx, cluster.LockName(s.lock), clientlib.AcquireOptions{TTL: s.lease.ttl, Wait: wait, Metadata: s.lease.metadata})
 	stop()
 	if err != nil {

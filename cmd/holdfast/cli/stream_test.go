@@ -120,4 +120,8 @@ func TestStreamSaysHowFarItCame(t *testing.T) {
 	if r.code != 0 || !strings.Contains(r.out, `"length":1048585,`) || !strings.Contains(r.out, `"lines":3,"batches":3`) {
 		t.Errorf("got %+v", r)
 	}
+	const nothing = `{"status":"OK","lock":"a","file":"log","lines":0,"batches":0}` + "\n"
+	if r = run("", addr, "append", "a", "log", "--lines", "-o", "json"); r.code != 0 || r.out != nothing {
+		t.Errorf("of an empty input: %+v, want %s", r, nothing)
+	}
 }

@@ -20,7 +20,7 @@ func (a *app) newClient(o clientlib.Options) (*clientlib.Client, error) {
 	if err := a.checkServers(); err != nil {
 		return nil, err
 	}
-	o.Endpoints, o.Budget, o.Credential = a.servers(), a.budget, a.credential()
+	o.Endpoints, o.Budget, o.Credential, o.Certificate = a.servers(), a.budget, a.credential(), a.certificate()
 	c, err := clientlib.New(o)
 	if err != nil {
 		return nil, usagef("%v", err)

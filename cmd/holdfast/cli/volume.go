@@ -23,6 +23,7 @@ import (
 
 	rules "github.com/holdfast-lock/holdfast/cmd/holdfast/access"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/secrets"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -56,6 +57,8 @@ the locks; with --policy open, nobody needs a credential. With --plain, clients 
 plain text beside TLS, and the policy is open unless --policy says otherwise: whoever reaches a server
 may do everything then, so let a firewall decide who does. All of that can be changed later, see
 holdfast access and holdfast secure.
+With --secrets DIR, an absolute path, the keys of the volume are in DIR on this host, and not on the
+volume: for shares that hosts with an untrusted root can read. Copy DIR to the host of each server.
 With --logins, users of hosts that have the volume mounted log in without a key; see holdfast login.
 
 Then init measures how fast the share is, for at most some seconds. If the default timing
@@ -78,11 +81,17 @@ of servers is too tight for it, the printed commands have the flags that servers
 			if dir, err = filepath.Abs(dir); err != nil {
 				return err
 			}
+			e.Secrets = a.secrets // not that of the environment, which is another volume's
+			if e.Secrets != "" {
+				if e.Secrets, err = filepath.Abs(e.Secrets); err != nil {
+					return err
+				}
+			}
 			info, err := makeVolume(dir, members, e)
 			if err != nil {
 				return err
 			}
-			out := initResult{Status: cluster.StatusOK.String(), Volume: dir, Cluster: info, equipment: *e, Timing: a.measure(dir)}
+			out := initResult{Status: cluster.StatusOK.String(), Volume: dir, Cluster: info, equipment: *e, Timing: a.measure(dir), Notes: serverNotes(members)}
 			return a.print(out, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is the volume of cluster %s\n", dir, info.ID)
 				initText(w, &out)
@@ -107,6 +116,30 @@ type initResult struct {
 	// Timing is how fast the share is, and the flags that all servers need for it; nil if it could
 	// not be measured.
 	Timing *doctor.Timing `json:"timing"`
+	// Notes say what this choice of servers means.
+	Notes []string `json:"notes"`
+}
+
+// serverNotes returns what to know of a choice of servers, while it can still be changed.
+func serverNotes(servers cluster.Members) []string {
+	notes := []string{}
+	switch n := len(servers); {
+	case n == 1:
+		notes = append(notes, "while the only server is down, nothing is served: 3 go on without 1 of them")
+	case n == 2:
+		notes = append(notes, "when one of 2 servers is gone, the other one follows after some 3 seconds, by the vote of the volume: of 3, after less than one")
+	case n%2 == 0:
+		notes = append(notes, fmt.Sprintf("%d servers go on without %d of them, as %d would: take an odd number", n, (n-1)/2, n-1))
+	}
+	numbered := slices.ContainsFunc(servers, func(m cluster.Member) bool {
+		host, _, err := net.SplitHostPort(m.Client)
+		ip := net.ParseIP(host)
+		return err == nil && ip != nil && !ip.IsLoopback()
+	})
+	if numbered {
+		notes = append(notes, "with names of hosts for numbers, another host could take the place of a lost one without a change of the list of servers: see holdfast member")
+	}
+	return notes
 }
 
 // measure measures how fast the share is. The volume works without that, so an error is only
@@ -131,13 +164,19 @@ func initText(w io.Writer, r *initResult) {
 		flags = " " + strings.Join(t.Flags, " ")
 		fmt.Fprintf(w, "the default timing is too tight here: %s. All servers need the same flags, as below\n", t)
 	}
+	secretsFlag := ""
+	if r.Secrets != "" {
+		secretsFlag = " --secrets " + r.Secrets
+		fmt.Fprintf(w, "the secrets are in %s on this host only: copy it to the host of each server, for example by rsync -a, and keep its modes\n", r.Secrets)
+		fmt.Fprintf(w, "for the commands of this user:  export HOLDFAST_SECRETS=%s\n", r.Secrets)
+	}
 	var endpoints []string
 	for _, m := range r.Servers {
 		data := ""
 		if dir, err := serve.DefaultDataDir(r.ID, m.ID); err == nil {
 			data = " --data-dir " + dir
 		}
-		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s%s   (clients %s, peers %s)\n", m.ID, r.Volume, data, flags, m.Client, m.Peer)
+		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s%s%s   (clients %s, peers %s)\n", m.ID, r.Volume, data, secretsFlag, flags, m.Client, m.Peer)
 		endpoints = append(endpoints, m.Client)
 	}
 	who, others := "clients:  ", "where the volume is not mounted"
@@ -150,6 +189,9 @@ func initText(w io.Writer, r *initResult) {
 	} else {
 		fmt.Fprintf(w, "and for %s  export HOLDFAST_ENDPOINTS=%s\n", who, r.Volume)
 		fmt.Fprintf(w, "                    export HOLDFAST_ENDPOINTS=\"$(holdfast join --volume %s)\"   (what that prints, %s)\n", r.Volume, others)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "note: %s (to begin again, remove %s)\n", note, r.Volume)
 	}
 	switch r.Policy {
 	case rules.Open:
@@ -181,6 +223,9 @@ func notInside(dir string) error {
 	}
 }
 
+// secretsDir returns the directory of the secrets of a volume that does not have them, "" = none is named.
+func (a *app) secretsDir() string { return cmp.Or(a.secrets, a.Getenv("HOLDFAST_SECRETS")) }
+
 // required marks flags as required.
 func required(c *cobra.Command, names ...string) {
 	for _, n := range names {
@@ -210,6 +255,11 @@ func makeVolume(dir string, members cluster.Members, e *equipment) (volume.Clust
 		if e != nil && e.Private { // only now: this is no volume of somebody's
 			if err := os.Chmod(dir, 0o700); err != nil {
 				return fmt.Errorf("--private: %w", err)
+			}
+		}
+		if e != nil && e.Secrets != "" {
+			if err := secrets.Begin(f, c.ID, e.Secrets); err != nil {
+				return err
 			}
 		}
 		return e.add(f, c)
@@ -298,18 +348,18 @@ func memberAt(host string, base int) cluster.Member {
 }
 
 // onVolume returns a command that works on the files of a volume.
-func onVolume(use, short, long string, run func(ctx context.Context, dir string, f *osfs.FS) error) *cobra.Command {
-	return onVolumeWith(cobra.NoArgs, use, short, long, func(ctx context.Context, dir string, f *osfs.FS, _ []string) error { return run(ctx, dir, f) })
+func (a *app) onVolume(use, short, long string, run func(ctx context.Context, dir string, f *osfs.FS) error) *cobra.Command {
+	return a.onVolumeWith(cobra.NoArgs, use, short, long, func(ctx context.Context, dir string, f *osfs.FS, _ []string) error { return run(ctx, dir, f) })
 }
 
 // onVolumeWith is onVolume for a command with arguments.
-func onVolumeWith(args cobra.PositionalArgs, use, short, long string, run func(ctx context.Context, dir string, f *osfs.FS, args []string) error) *cobra.Command {
+func (a *app) onVolumeWith(args cobra.PositionalArgs, use, short, long string, run func(ctx context.Context, dir string, f *osfs.FS, args []string) error) *cobra.Command {
 	var dir string
 	c := &cobra.Command{
 		Use: use, Short: short, Long: long,
 		Args: args,
 		RunE: func(c *cobra.Command, args []string) error {
-			f, err := osfs.Open(dir)
+			f, err := secrets.Open(dir, a.secretsDir())
 			if err != nil {
 				return err
 			}
@@ -322,7 +372,7 @@ func onVolumeWith(args cobra.PositionalArgs, use, short, long string, run func(c
 }
 
 func (a *app) fsckCommand() *cobra.Command {
-	return onVolume("fsck --volume DIR", "Compare everything on a volume with everything else; only reads", `Compare CLUSTER, epochs, fences, logs, checkpoints, receipts, protected files
+	return a.onVolume("fsck --volume DIR", "Compare everything on a volume with everything else; only reads", `Compare CLUSTER, epochs, fences, logs, checkpoints, receipts, protected files
 and views with each other, and print for each finding where it is, how bad it is
 and what to type. It only reads. Servers may run: a mismatch is read again before it
 counts. Pending bytes are those of appends that the log has and a file lacks, for example
@@ -367,11 +417,12 @@ func fsckText(w io.Writer, dir string, r *fsck.Report) {
 			fmt.Fprintf(w, "         %s\n", f.Advice)
 		}
 	}
-	fmt.Fprintf(w, "%s: cluster %s, epoch %d of %d, LSN %d (%d records after the base at %d), %d locks, %d clients, %d files (%d bytes compared)\n",
-		dir, r.Cluster, r.Epoch, r.Epochs, r.LSN, r.Records, r.Base, r.Locks, r.Clients, r.Files, r.Bytes)
+	fmt.Fprintf(w, "%s: cluster %s, epoch %d (%s on the volume), LSN %d (%s after the base at %d), %s, %s, %s (%s compared)\n",
+		dir, r.Cluster, r.Epoch, counted(uint64(r.Epochs), "epoch"), r.LSN, counted(uint64(r.Records), "record"), r.Base,
+		counted(uint64(r.Locks), "lock"), counted(uint64(r.Clients), "client"), counted(uint64(r.Files), "file"), counted(uint64(r.Bytes), "byte"))
 	if r.PendingBytes > 0 {
 		fmt.Fprintf(w, "pending: %s of %s, in the log and not in the files: the next primary writes them; start the servers if none run\n",
 			counted(uint64(r.PendingBytes), "byte"), counted(uint64(r.PendingFiles), "file"))
 	}
-	fmt.Fprintf(w, "%d errors\n", r.Errors)
+	fmt.Fprintln(w, counted(uint64(r.Errors), "error"))
 }

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -26,11 +28,34 @@ const (
 	reportMost   = time.Hour
 )
 
+// waiting is what waits for a lock, as the servers were told of it.
+type waiting struct {
+	// identity is that of the request, which may be unknown. Else a process is found by its host
+	// and number, which two commands of one shell share.
+	identity
+	host string
+	pid  int
+}
+
+// is reports whether it is this one in the queue.
+func (x *waiting) is(w *wire.WaiterBody) bool {
+	if x.named() {
+		return w.ClientID == x.client && w.RequestID == x.request
+	}
+	return w.Host == locktable.HostOf("", x.host) && w.PID == int64(x.pid)
+}
+
+// holds reports whether its own request has the lock. The answer waits at the servers then, for example until what
+// was appended before is in the file. A process is no proof of that: a shell may hold one lock by two descriptors.
+func (x *waiting) holds(l *wire.LockBody) bool {
+	return x.named() && l.Holder != nil && l.Holder.Client == cluster.ClientID(x.client) && l.RequestID == x.request
+}
+
 // reportWait reports on the standard error who has the lock for which this command waits, until
-// stop is called. pid is the process that waits, as the servers were told. On a terminal there is
+// stop is called. me is what waits. On a terminal there is
 // one line that changes and is removed at the end; elsewhere there is a line after a second, and then
 // ever more rarely.
-func (a *app) reportWait(ctx context.Context, lock string, l *lease, pid int) (stop func()) {
+func (a *app) reportWait(ctx context.Context, lock string, l *lease, me waiting) (stop func()) {
 	if wait, err := l.waitFor(); err != nil || wait == 0 || l.quiet || a.format != formatText {
 		return func() {}
 	}
@@ -38,7 +63,7 @@ func (a *app) reportWait(ctx context.Context, lock string, l *lease, pid int) (s
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: reportAfter, Credential: a.credential()})
+		c, err := remote.New(a.asking(reportAfter))
 		if err != nil {
 			return // the request that waits reports it
 		}
@@ -60,7 +85,7 @@ func (a *app) reportWait(ctx context.Context, lock string, l *lease, pid int) (s
 			if err == nil && ctx.Err() == nil {
 				b := wire.LockBodyOf(r)
 				shown = true
-				reportLine(a.Stderr, width, waitingText(&b, hostname(), pid, time.Now()))
+				reportLine(a.Stderr, width, waitingText(&b, me, a.now()))
 			}
 			if width == 0 {
 				pause = min(pause*reportGrowth, reportMost)
@@ -72,7 +97,7 @@ func (a *app) reportWait(ctx context.Context, lock string, l *lease, pid int) (s
 
 // reportLine writes a line, or on a terminal of that width puts it in the place of the one before.
 func reportLine(w io.Writer, width int, text string) {
-	text = "holdfast: " + oneLine(text)
+	text = "holdfast: " + wire.OneLine(text)
 	if width == 0 {
 		fmt.Fprintln(w, text)
 		return
@@ -83,19 +108,21 @@ func reportLine(w io.Writer, width int, text string) {
 	fmt.Fprintf(w, "\r\x1b[K%s", text)
 }
 
-// waitingText says for whom a process of this host waits, and how many wait before it.
-func waitingText(l *wire.LockBody, host string, pid int, now time.Time) string {
+// waitingText says for whom me waits, and how many wait before it.
+func waitingText(l *wire.LockBody, me waiting, now time.Time) string {
 	s := fmt.Sprintf("waiting for lock %s: ", l.Lock)
 	switch {
+	case me.holds(l):
+		return s + "it is granted to this command, and the answer is not here yet: see holdfast status"
 	case l.Holder == nil:
 		s += "it is free, and goes to the first in the queue"
 	case l.Holders > 1:
-		s += fmt.Sprintf("shared by %d, the first being %s, since %s", l.Holders, holderText(l.Holder), sinceText(l.Since, now))
+		s += fmt.Sprintf("shared by %d, the first being %s, %s", l.Holders, l.Holder.Person(), heldText(l.Since.Time(), now))
 	default:
-		s += fmt.Sprintf("held by %s since %s", holderText(l.Holder), sinceText(l.Since, now))
+		s += fmt.Sprintf("held by %s, %s", l.Holder.Person(), heldText(l.Since.Time(), now))
 	}
 	for i := range l.Waiters {
-		if w := &l.Waiters[i]; w.Host == host && w.PID == int64(pid) {
+		if me.is(&l.Waiters[i]) {
 			return s + fmt.Sprintf(", %d before you in the queue", i)
 		}
 	}
@@ -108,7 +135,7 @@ func hostname() string {
 	if err != nil {
 		return ""
 	}
-	return clip(host)
+	return host
 }
 
 // terminalWidth returns how many characters a line of a terminal has, 0 if w is no terminal.

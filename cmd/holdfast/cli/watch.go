@@ -170,7 +170,7 @@ func (w *watching) tell(e *clientlib.Event) error {
 	case e.Kind == clientlib.EventBookmark:
 		fmt.Fprintf(w.out, "-- all events up to LSN %d were printed\n", e.LSN)
 	default:
-		fmt.Fprintf(w.out, "%s  %d  %-12s  %s  %s\n", e.Time.Format("15:04:05.000"), e.LSN, e.Kind, cmp.Or(string(e.Lock), "-"), oneLine(eventText(e)))
+		fmt.Fprintf(w.out, "%s  %d  %-12s  %s  %s\n", stampText(e.Time, w.a.now()), e.LSN, e.Kind, cmp.Or(string(e.Lock), "-"), wire.OneLine(eventText(e)))
 	}
 	return w.out.Flush()
 }
@@ -201,13 +201,10 @@ func resetText(w io.Writer, e *clientlib.Event) {
 		if l.QueueLength > 0 {
 			words = append(words, fmt.Sprintf("%d waiting", l.QueueLength))
 		}
-		switch {
-		case l.FileCount == 1:
-			words = append(words, "1 file")
-		case l.FileCount > 1:
-			words = append(words, fmt.Sprintf("%d files", l.FileCount))
+		if l.FileCount > 0 {
+			words = append(words, counted(uint64(l.FileCount), "file"))
 		}
-		fmt.Fprintf(w, "%-12s  %d  %-12s  %s  %s\n", "-", l.LSN, is, l.Name, oneLine(strings.Join(words, ", ")))
+		fmt.Fprintf(w, "%-12s  %d  %-12s  %s  %s\n", "-", l.LSN, is, l.Name, wire.OneLine(strings.Join(words, ", ")))
 	}
 }
 
@@ -219,7 +216,9 @@ func eventText(e *clientlib.Event) string {
 		add("token %d", e.Token)
 	}
 	if e.Client != "" {
-		add("%s", person(string(e.Client), e.Identity, e.Holder.Host, int64(e.Holder.PID), e.Holder.Command))
+		add("%s", wire.Person{
+			Client: string(e.Client), Identity: e.Identity, User: e.Holder.User, Host: e.Holder.Host, PID: int64(e.Holder.PID), Command: e.Holder.Command,
+		})
 	}
 	if e.Shared {
 		add("shared")

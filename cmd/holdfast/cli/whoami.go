@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -98,7 +99,7 @@ func whoText(w io.Writer, r *pb.WhoAmIResponse) {
 	}
 	fmt.Fprintln(w)
 	if t := wire.Moment(r.GetExpiresUnixMs()); t != 0 {
-		fmt.Fprintf(w, "the credential expires at %v\n", t)
+		fmt.Fprintf(w, "the credential expires at %s\n", timeText(t.Time(), time.Now()))
 	}
 	if r.GetRules() == 0 {
 		fmt.Fprintln(w, "the volume has no access rules: everybody may do everything")

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,7 +23,7 @@ func (a *app) whyCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
 				b, err := why.Ask(ctx, r, args[0], from.primaryOnly())
-				now := time.Now()
+				now := a.now()
 				return b, func(w io.Writer) { whyText(w, &b, now) }, err
 			})
 		},
@@ -33,13 +32,25 @@ func (a *app) whyCommand() *cobra.Command {
 	return c
 }
 
+// ringText prints clients that wait for each other; nothing if there are none.
+func ringText(w io.Writer, ring []wire.RingLinkBody) {
+	if len(ring) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "  a ring of clients that wait for each other:")
+	for i := range ring {
+		x, next := &ring[i], &ring[(i+1)%len(ring)]
+		fmt.Fprintf(w, "    %s waits for %s, held by %s under token %d\n", x.Person(), x.Lock, next.Person(), x.Token)
+	}
+}
+
 func whyText(w io.Writer, b *why.Body, now time.Time) {
 	l := &b.Lock
 	if l.Token == 0 {
 		fmt.Fprintf(w, "%s is free\n", l.Lock)
 	} else {
 		fmt.Fprintf(w, "%s is held by %s\n", l.Lock, holderText(l.Holder))
-		fmt.Fprintf(w, "  since %s, under token %d\n", sinceText(l.Since, now), l.Token)
+		fmt.Fprintf(w, "  since %s, under token %d, client %s\n", timeText(l.Since.Time(), now), l.Token, l.Holder.Client)
 		if b.Silent != "" {
 			fmt.Fprintf(w, "  lease of %s, renewed %s ago, %s left\n", l.TTL, b.Silent, l.Remaining)
 		} else {
@@ -49,7 +60,7 @@ func whyText(w io.Writer, b *why.Body, now time.Time) {
 			fmt.Fprintf(w, "  it ends after %s, however often it is renewed\n", l.MaxHold)
 		}
 	}
-	restText(w, l, func(x *wire.WaiterBody) string { return "since " + sinceText(x.Since, now) })
+	restText(w, l, func(x *wire.WaiterBody) string { return "since " + timeText(x.Since.Time(), now) })
 	if more := int(l.QueueLength) - len(l.Waiters); more > 0 {
 		fmt.Fprintf(w, "  and %d more waiting\n", more)
 	}
@@ -58,22 +69,11 @@ func whyText(w io.Writer, b *why.Body, now time.Time) {
 	}
 	for i := range b.Endings {
 		g := &b.Endings[i]
-		fmt.Fprintf(w, "  before: token %d of %s, until %s: %s\n", g.Token, pastText(g), cmp.Or(g.Ended.String(), "an unknown time"), endText(g))
+		fmt.Fprintf(w, "  before: token %d of %s, until %s: %s\n", g.Token, pastText(g), timeText(g.Ended.Time(), now), endText(g))
 	}
 	if b.Missing {
 		fmt.Fprintf(w, "  the history may lack grants that ended: see holdfast history %s\n", l.Lock)
 	}
+	ringText(w, b.Ring)
 	fmt.Fprintf(w, "advice: %s\n", b.Advice)
-}
-
-// sinceText formats a time and how long ago it was.
-func sinceText(m wire.Moment, now time.Time) string {
-	if m == 0 {
-		return "an unknown time"
-	}
-	ago := now.Sub(time.UnixMilli(int64(m))).Round(time.Second)
-	if ago < 0 {
-		return m.String() // clocks differ
-	}
-	return fmt.Sprintf("%s (%v ago)", m, ago)
 }

@@ -13,8 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -63,7 +65,8 @@ func CheckPorts(addrs []string) error {
 	return nil
 }
 
-// Run runs the servers until ctx ends, and then ends them, or until all of them have ended.
+// Run runs the servers until ctx ends, and then ends them, or until all of them have ended. It says what they leave on
+// the disk.
 func Run(ctx context.Context, opt Options) error {
 	d := &fleet{opt: opt, ended: make(chan ending, len(opt.Servers))}
 	d.out.w = opt.Output
@@ -80,7 +83,23 @@ func Run(ctx context.Context, opt Options) error {
 		}
 		opt.Started(pids)
 	}
-	return d.wait(ctx.Done())
+	err := d.wait(ctx.Done())
+	d.say("dev      | what the servers stored stays, %d MiB; when you need it no more:\ndev      |   rm -r %s", stored(opt.Volume)>>20, opt.Volume)
+	return err
+}
+
+// stored returns how many bytes the files in a directory have. What cannot be read counts nothing.
+func stored(dir string) (total int64) {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
+			total += info.Size()
+		}
+		return nil
+	})
+	return total
 }
 
 // fleet is the running servers.

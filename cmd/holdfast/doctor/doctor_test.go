@@ -171,7 +171,8 @@ func TestMountTable(t *testing.T) {
 		{"CephFS that forgets", "51 22 0:44 / /mnt/share rw - ceph mon:/ rw,recover_session=clean", 3, Refuse, "recover_session=no"},
 		{"SMB", "51 22 0:44 / /mnt/share rw - cifs //srv/x rw", 1, Refuse, "SMB"},
 		{"sshfs", "51 22 0:44 / /mnt/share rw - fuse.sshfs srv:/ rw", 3, Refuse, ""},
-		{"another FUSE", "51 22 0:44 / /mnt/share rw - fuse.mine x rw", 3, Warn, "FUSE"},
+		{"another FUSE", "51 22 0:44 / /mnt/share rw - fuse.mine x rw", 3, Warn, "mount -t fuse.mine -o attr_timeout=0"},
+		{"FUSE without a type", "51 22 0:44 / /mnt/share rw - fuse src rw", 3, Warn, "mount it anew with -o attr_timeout=0,entry_timeout=0,negative_timeout=0,direct_io\n"},
 		{"ext4 on one host", "51 22 0:44 / /mnt/share rw - ext4 /dev/sdb rw", 1, OK, ""},
 		{"ext4 on three hosts", "51 22 0:44 / /mnt/share rw - ext4 /dev/sdb rw", 3, Refuse, "belongs to one host"},
 		{"ext4 without barriers", "51 22 0:44 / /mnt/share rw - ext4 /dev/sdb rw,nobarrier", 1, Warn, "power cut"},
@@ -197,6 +198,9 @@ func TestMountTable(t *testing.T) {
 		}
 		if !strings.Contains(said, x.says) {
 			t.Errorf("%s: it does not say %q: %s", x.name, x.says, said)
+		}
+		if strings.Contains(said, "mount -t fuse -o") {
+			t.Errorf("%s: mount does not know a type fuse: %s", x.name, said)
 		}
 	}
 }

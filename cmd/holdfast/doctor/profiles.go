@@ -48,7 +48,8 @@ const (
 	// and older kernels, such as 6.1, refuse to mount with it.
 	nfsOptions   = "hard,vers=4.2,lookupcache=none"
 	glusterMount = "umount DIR && mount -t glusterfs -o attribute-timeout=0,entry-timeout=0,negative-timeout=0,direct-io-mode=enable SOURCE DIR"
-	fuseMount    = "umount DIR && mount -t TYPE -o attr_timeout=0,entry_timeout=0,negative_timeout=0,direct_io SOURCE DIR"
+	fuseOptions  = "attr_timeout=0,entry_timeout=0,negative_timeout=0,direct_io"
+	fuseMount    = "umount DIR && mount -t TYPE -o " + fuseOptions + " SOURCE DIR"
 )
 
 // nfsTypes returns the names of NFS in mountinfo.
@@ -65,6 +66,9 @@ func profileOf(fstype string) profile {
 		if p.match(fstype) {
 			return p
 		}
+	}
+	if fstype == "fuse" { // which program serves it is not known, so there is no command to paste
+		return profile{verdict: Warn, note: "an unknown FUSE filesystem: it was not tested what it caches; mount it anew with -o " + fuseOptions}
 	}
 	if strings.HasPrefix(fstype, "fuse") {
 		return profile{verdict: Warn, fix: []string{fuseMount}, note: "an unknown FUSE filesystem: it was not tested what it caches"}

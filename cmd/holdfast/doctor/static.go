@@ -25,7 +25,7 @@ func (r *Report) cluster(dir string, hosts int) int {
 	}
 	defer f.Close() //nolint:errcheck // only descriptors of directories
 	r.Filesystem, r.Network = f.Kind().Name, r.Network || f.Kind().Network
-	c, err := volume.ReadCluster(f)
+	c, err := volume.ReadClusterNow(f)
 	switch {
 	case errors.Is(err, volume.ErrNoCluster):
 		r.add("CLUSTER", Info, "no CLUSTER file: not a volume yet, or the share is not mounted", "holdfast init --volume "+dir+" --server 1=HOST --server 2=HOST --server 3=HOST")
@@ -35,7 +35,7 @@ func (r *Report) cluster(dir string, hosts int) int {
 		return hosts
 	}
 	r.ClusterID = c.ID.String()
-	r.add("CLUSTER", OK, fmt.Sprintf("cluster %s, servers %v", c.ID, c.Servers.IDs()))
+	r.add("CLUSTER", OK, fmt.Sprintf("cluster %s, servers %v, made at feature level %d; this holdfast knows levels up to %d", c.ID, c.Servers.IDs(), c.FeatureLevel, volume.FeatureLevel))
 	r.logins(dir, f)
 	if hosts == 0 {
 		hosts = distinctHosts(c.Servers)

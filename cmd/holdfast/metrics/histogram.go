@@ -35,6 +35,17 @@ func (h histogram) Write(to *dto.Metric) error {
 	return nil
 }
 
+// exemplified returns a histogram with a traced call as its exemplar, or as it is where there is none. It is shown to scrapers that
+// understand OpenMetrics.
+func exemplified(h prometheus.Metric, e meter.Exemplar) prometheus.Metric {
+	if e.Trace == "" {
+		return h
+	}
+	return prometheus.MustNewMetricWithExemplars(h, prometheus.Exemplar{
+		Value: e.Seconds, Labels: prometheus.Labels{"trace_id": e.Trace}, Timestamp: e.At,
+	})
+}
+
 // newHistogram returns the metric of what was counted since began.
 func newHistogram(d *prometheus.Desc, h *meter.Histogram, by classic, began time.Time, labels ...string) prometheus.Metric {
 	native, bounded := map[int]int64{}, map[float64]uint64{}

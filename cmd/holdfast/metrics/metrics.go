@@ -4,7 +4,8 @@
 //
 // Everything is collected when somebody asks, from what the server has in memory anyway: a scrape waits neither for the volume
 // nor for the core loop, and costs the same however many locks there are. Labels are numbers of servers and words of this
-// program; there are no names of locks, files, clients or callers, so that the metrics may be read without a credential.
+// program; there are no names of locks, files, clients or callers, so that the metrics may be read without a credential. The metrics of
+// single locks, which have to name them, are another handler, for callers that may read the locks (Locks).
 //
 // A server has a registry of its own, so that several servers may share a process. docs/operate.md says what to watch.
 package metrics
@@ -20,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/trace"
 	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -44,6 +46,8 @@ type Fronts struct {
 	Tallies     map[service.Tally]uint64
 	// AuditDropped counts the events that the audit could not keep.
 	AuditDropped uint64
+	// Traces is what the traces of this server have counted.
+	Traces trace.Counts
 	// RulesVersion is that of the access rules in force, 0 for none.
 	RulesVersion uint64
 	// Certificates are when those end that clients are shown, by use; without those that there are not.
@@ -123,6 +127,8 @@ func (x sink) status(s serving.ClusterStatus) {
 		x.gauge("server_role", number(me.Role == role), role)
 	}
 	x.gauge("epoch", float64(s.Epoch))
+	x.gauge("feature_level", float64(s.Level), "cluster")
+	x.gauge("feature_level", float64(me.FeatureLevel), "server")
 	x.gauge("lsn", float64(me.LSN))
 	x.gauge("volume_check_age_seconds", me.Storage.Seconds())
 	x.gauge("volume_full", number(me.Full))
@@ -132,7 +138,7 @@ func (x sink) status(s serving.ClusterStatus) {
 	x.counter("canary_stale_reads_total", float64(me.Canary.StaleReads), "plain")
 	x.counter("canary_stale_reads_total", float64(me.Canary.StaleDirectReads), "direct")
 	for i := range s.Servers {
-		if p := &s.Servers[i]; p.Member.ID != s.Server {
+		if p := &s.Servers[i]; p.Member.ID != s.Server && !p.Member.Joining { // one that joins is expected not to answer yet
 			x.peer(&me, p)
 		}
 	}
@@ -192,7 +198,8 @@ func (x sink) counts(m *meter.Meter) {
 			}
 		}
 		if c.Seconds[op].Count() > 0 {
-			x.histogram("request_seconds", &c.Seconds[op], classic{-14, 4, 2}, name)
+			h := newHistogram(x.d["request_seconds"], &c.Seconds[op], classic{-14, 4, 2}, x.began, name)
+			x.to <- exemplified(h, c.Exemplars[op])
 		}
 	}
 	x.histogram("batch_requests", &c.Batch, size)
@@ -218,6 +225,10 @@ func (x sink) fronts(f Fronts) {
 	x.gauge("sessions", float64(f.Sessions))
 	x.gauge("watches", float64(f.Watches))
 	x.counter("audit_dropped_total", float64(f.AuditDropped))
+	x.counter("traces_total", float64(f.Traces.Taken), "taken")
+	x.counter("traces_total", float64(f.Traces.Dropped), "dropped")
+	x.counter("trace_spans_total", float64(f.Traces.Exported), "exported")
+	x.counter("trace_spans_total", float64(f.Traces.Failed), "failed")
 	x.gauge("access_version", float64(f.RulesVersion))
 	for use, end := range f.Certificates {
 		x.gauge("certificate_expiry_timestamp_seconds", float64(end.Unix()), use)

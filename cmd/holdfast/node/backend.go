@@ -54,7 +54,7 @@ func (n *Node) KeepAlive(ctx context.Context, client cluster.ClientID, b serving
 }
 
 func secondary() locktable.Outcome {
-	return locktable.Outcome{Status: cluster.StatusSecondaryMode, Message: "this server is not primary"}
+	return locktable.Outcome{Status: cluster.StatusSecondaryMode, Message: "this server is not the primary"}
 }
 
 // Read calls f with the table: the primary's, or a replica's own, which may lag.
@@ -121,7 +121,7 @@ func (n *Node) Primary() (cluster.Member, cluster.Epoch, bool) {
 	if n.current() != nil {
 		id, ok = n.opt.Server, true
 	}
-	m, known := n.vol.Cluster().Servers.Find(id)
+	m, known := n.members().Find(id)
 	return m, epoch, ok && known
 }
 

@@ -188,6 +188,8 @@ type primaryStub struct {
 	timing atomic.Uint64
 }
 
+func (r *primaryStub) Follow(cluster.Members) {}
+
 func (r *primaryStub) Ping(_ context.Context, _ cluster.ServerID, p election.Ping) (election.Pong, error) {
 	return election.Pong{From: 1, Nonce: 7, Seq: p.Seq, Primary: 1, Status: election.Status{Role: election.RolePrimary, Epoch: 5, LSN: 9, Beat: r.beat.Load(), FeatureLevel: volume.FeatureLevel, Timing: r.timing.Load()}}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -25,11 +26,11 @@ import (
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/meter"
-	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/wake"
@@ -43,6 +44,8 @@ type Peers interface {
 	Push(ctx context.Context, to cluster.ServerID, p push.Push) (push.Ack, error)
 	// Handover nominates a server to follow the term of this epoch.
 	Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error
+	// Follow replaces the servers that can be reached, and their addresses. What is in flight to one that is gone, or has moved, fails.
+	Follow(all cluster.Members)
 }
 
 // Options configure a Node.
@@ -63,6 +66,8 @@ type Options struct {
 	// Moved reports whether the path leads to the volume, while what FS has open leads elsewhere
 	// or nowhere. It may take as long as the filesystem does. nil = never.
 	Moved func() bool
+	// Members is the list of servers, with this one, as the caller read it from MEMBERS; nil: New reads it.
+	Members *cluster.Membership
 	// Known is what the Node before this one in the process knew; zero for the first one.
 	Known replica.Known
 	// Key is this process's key between servers, shown on the volume. Disowned returns which other server has
@@ -93,6 +98,8 @@ type Options struct {
 	Meter *meter.Meter
 	// Slow is how long a call may take before it is logged; see primary.Options.
 	Slow time.Duration
+	// Traces says whether calls are traced; see primary.Options.
+	Traces *serving.Traces
 }
 
 // Node is one server.
@@ -107,7 +114,10 @@ type Node struct {
 	began             time.Time
 	canary            canary
 	terms             terms
-	canaryErrorLogged bool // owned by beats: that the canary cannot be written was logged
+	list              atomic.Pointer[cluster.Membership] // the list of servers that this one follows
+	known             atomic.Pointer[cluster.Membership] // the newest one that it believes: see newest
+	canaryErrorLogged bool                               // owned by beats: that the canary cannot be written was logged
+	absent            absent                             // owned by watchPrimaries
 
 	mu struct {
 		sync.Mutex
@@ -123,6 +133,9 @@ type Node struct {
 		trouble  string                              // why its last try to be primary failed, "" if it did not
 		signs    map[cluster.ServerID]volume.Process // the process that writes to the volume under an ID, as seen last
 		setBack  behind                              // by the last read of the primary's canary
+		unseen   error                               // why the last look at what other servers write failed, nil if it did not
+		outdated string                              // why this binary is too old for the cluster, "" if it is not
+		joins    map[cluster.ServerID]string         // why servers that join are no members yet; of a primary
 		foreign  map[cluster.ServerID]foreign        // the last stranger without a key of the volume, by the ID that it uses
 	}
 	prepare wake.Signal // wakes keepClaims
@@ -142,10 +155,7 @@ func New(opt Options) (*Node, error) {
 	if opt.Meter == nil {
 		opt.Meter = &meter.Meter{}
 	}
-	vol, err := volume.Open(opt.FS, volume.Options{
-		Server: opt.Server, Address: opt.Address, Random: opt.Random,
-		FirstSegment: opt.FirstSegment, Segment: opt.Segment, HistoryRate: opt.History.Rate, Staleness: opt.Timing.Staleness,
-	})
+	vol, err := open(&opt)
 	if err != nil {
 		return nil, err
 	}
@@ -154,20 +164,43 @@ func New(opt Options) (*Node, error) {
 		return nil, errors.Join(err, vol.Close())
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
-	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), timing: opt.Timing.Hash(), began: time.Now(), prepare: wake.NewSignal()}
+	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), timing: opt.Timing.Hash(), began: time.Now(), prepare: wake.NewSignal(), absent: absent{}}
+	list := vol.Members()
+	n.list.Store(&list)
+	n.known.Store(&list)
+	opt.Peers.Follow(list.Servers)
 	n.mu.known, n.mu.signs = knew, map[cluster.ServerID]volume.Process{}
 	n.mu.foreign = map[cluster.ServerID]foreign{}
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
 	n.replica.SetHistoryRate(opt.History.Rate)
 	n.elector = election.New(election.Options{
-		Self: opt.Server, Nonce: n.nonce, About: about(&opt), Members: vol.Cluster().Servers, Timing: opt.Timing,
+		Self: opt.Server, Nonce: n.nonce, About: about(&opt), Members: list.Servers, Timing: opt.Timing,
 		Transport: opt.Peers, Status: n.self, Rand: opt.Rand, Log: opt.Log,
 		OnHigherEpoch: n.onHigherEpoch, OnStranger: n.onStranger,
 	})
 	return n, nil
 }
 
-// Run serves until ctx ends. A primary hands over first, if another server is able.
+// open opens the volume. A server that joins makes its canary, which the others look for only when it is a member: no cache
+// remembers then that there was none.
+func open(opt *Options) (*volume.Volume, error) {
+	vol, err := volume.Open(opt.FS, volume.Options{
+		Server: opt.Server, Members: opt.Members, Address: opt.Address, Random: opt.Random,
+		FirstSegment: opt.FirstSegment, Segment: opt.Segment, HistoryRate: opt.History.Rate, Staleness: opt.Timing.Staleness,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if m, listed := vol.Members().Servers.Find(opt.Server); listed && m.Joining {
+		if err := vol.CreateCanary(); err != nil {
+			return nil, errors.Join(err, vol.Close())
+		}
+	}
+	return vol, nil
+}
+
+// Run serves until ctx ends. A primary hands over first, if another server is able. It returns an error that wraps cluster.ErrRemoved
+// when it learns, from the volume or the primary, that this server was removed from the cluster.
 func (n *Node) Run(ctx context.Context) error {
 	if err := errors.Join(n.vol.RemoveLeftovers(), n.vol.KeepReserve()); err != nil {
 		n.opt.Log.Warn().Err(err).Msg("clean up the volume's servers/")
@@ -192,8 +225,11 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.showSigns(inner) })
 	g.Go(func() error { return n.watchSigns(inner) })
 	g.Go(func() error { return n.watchCanary(inner) })
+	g.Go(func() error { return n.watchPrimaries(inner) })
 	g.Go(func() error { return n.watchSpace(inner) })
 	g.Go(func() error { return n.watchTimings(inner) })
+	g.Go(func() error { return n.followMembers(inner) })
+	g.Go(func() error { return n.readMembers(inner) })
 	g.Go(func() error { return n.roles(inner) })
 	if n.opt.DataDir != "" {
 		g.Go(func() error { return n.remember(inner) })
@@ -283,6 +319,9 @@ func (n *Node) roles(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if errors.Is(err, cluster.ErrRemoved) {
+			return err
+		}
 		if refused = primary.Refused(err); refused {
 			err = fmt.Errorf("%w: %w", election.ErrNeedsOperator, err)
 		}
@@ -330,7 +369,11 @@ func (n *Node) look(ctx context.Context) error {
 	if !primary.Refused(err) {
 		return nil
 	}
-	n.opt.Log.Error().Err(err).Msg("not claimed: the volume needs an operator, type holdfast fsck")
+	why := "not claimed: the volume needs an operator, type holdfast fsck"
+	if volume.TooOld(err) != nil {
+		why = "not claimed: this server is too old for the volume"
+	}
+	n.opt.Log.Error().Err(err).Msg(why)
 	return err
 }
 
@@ -339,6 +382,10 @@ func (n *Node) serveTerm(ctx context.Context) error {
 	prepared := n.takePrepared()
 	if prepared == nil {
 		return errors.New("no prepared claim")
+	}
+	if err := n.mayClaim(); err != nil {
+		n.keepPrepared(prepared)
+		return err
 	}
 	n.setRole(election.RoleCandidate, nil)
 	defer n.setRole(election.RoleReplica, nil)
@@ -353,10 +400,10 @@ func (n *Node) serveTerm(ctx context.Context) error {
 	n.opt.Log.Info().Uint64("epoch", uint64(r.Epoch())).Msg("claimed")
 	p := primary.New(r, primary.Options{
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
-		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
+		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Keeps: n.elector.MajorityOf, Watch: n.hub.Feed(false),
 		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History, TimeOfDay: n.opt.TimeOfDay,
 		Rules: n.opt.Rules, Jumps: n.opt.Jumps,
-		Meter: n.opt.Meter, Slow: n.opt.Slow,
+		Meter: n.opt.Meter, Slow: n.opt.Slow, Traces: n.opt.Traces, Version: n.opt.Version,
 	})
 	p.SetLevel(n.elector.LowestLevel())
 	n.setRole(election.RoleFencing, p)
@@ -570,7 +617,7 @@ func (n *Node) storageAge(now time.Time) time.Duration {
 func (n *Node) selfLocked(now time.Time) election.Status {
 	s := election.Status{
 		Role: n.mu.role, Epoch: n.highestLocked(), LSN: n.replica.LSN(),
-		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed), FeatureLevel: volume.FeatureLevel, Timing: n.timing,
+		Able: n.mu.prepared != nil && n.mu.outdated == "", Storage: now.Sub(n.mu.probed), FeatureLevel: volume.FeatureLevel, Timing: n.timing,
 	}
 	p := n.mu.primary
 	if p != nil {
@@ -602,16 +649,6 @@ func (n *Node) highestKnown() cluster.Epoch {
 }
 
 func (n *Node) highestLocked() cluster.Epoch { return max(n.mu.highest, n.replica.Epoch()) }
-
-func (n *Node) links() map[cluster.ServerID]replication.Link {
-	links := map[cluster.ServerID]replication.Link{}
-	for _, m := range n.vol.Cluster().Servers {
-		if m.ID != n.opt.Server {
-			links[m.ID] = link{n.opt.Peers, m.ID}
-		}
-	}
-	return links
-}
 
 // link is the replication.Link to one replica.
 type link struct {

@@ -27,6 +27,7 @@ func (n *Node) HandlePush(p push.Push) (push.Ack, error) {
 		return push.Ack{}, fmt.Errorf("push of epoch %d: %w", p.Epoch, ErrUnseenTerm)
 	}
 	ack, err := n.replica.Push(p)
+	n.tellOutdated(err, ack.At.LSN > 0)
 	if err != nil {
 		n.opt.Log.Debug().Err(err).Uint64("epoch", uint64(p.Epoch)).Msg("push not applied")
 	}
@@ -68,7 +69,7 @@ func (n *Node) HandleHandover(epoch cluster.Epoch) error {
 
 var (
 	// ErrNotPrimary means that a handover was requested of a server that is not primary.
-	ErrNotPrimary = errors.New("this server is not primary")
+	ErrNotPrimary = errors.New("this server is not the primary")
 	// ErrNoSuccessor means that no server can take the role over; the term goes on.
 	ErrNoSuccessor = errors.New("no live server is able to take over")
 )
@@ -85,7 +86,7 @@ func (n *Node) Handover(ctx context.Context, to cluster.ServerID) (cluster.Serve
 	}
 	able := cluster.ServerID(0)
 	for _, peer := range n.elector.Peers() {
-		fits := peer.Reachable && peer.Status.Able && !peer.Conflict && peer.Status.Storage <= n.opt.Timing.StorageTimeout
+		fits := !peer.Joining && peer.Reachable && peer.Status.Able && !peer.Conflict && peer.Status.Storage <= n.opt.Timing.StorageTimeout
 		if fits && (to == peer.ID || to == 0 && (able == 0 || peer.ID < able)) {
 			able = peer.ID
 		}

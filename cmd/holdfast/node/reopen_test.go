@@ -29,6 +29,8 @@ type nobody struct{}
 
 var errNobody = errors.New("nobody answers")
 
+func (nobody) Follow(cluster.Members) {}
+
 func (nobody) Ping(context.Context, cluster.ServerID, election.Ping) (election.Pong, error) {
 	return election.Pong{}, errNobody
 }
@@ -207,7 +209,7 @@ func TestServerSaysOnceWhyNoClaimIsPrepared(t *testing.T) {
 		t.Run(op, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
-				n := startAloneOn(t, func(int64) bool { return false }, zerolog.New(&log), func(k volumetest.Call) volumetest.Action {
+				n := startAloneOn(t, func(int64) bool { return false }, zerolog.New(zerolog.SyncWriter(&log)), func(k volumetest.Call) volumetest.Action {
 					if k.Op == op && strings.HasPrefix(k.Name, "servers/1.") && strings.Contains(k.Name, ".claim") {
 						return volumetest.FailBefore(syscall.EACCES)
 					}

@@ -54,6 +54,7 @@ func (n *Node) showSigns(ctx context.Context) error {
 	for {
 		n.lookForSign(n.opt.Server, seen)
 		me.Count++
+		me.Term = n.takingOver()
 		err := n.showSign(me)
 		if err != nil && !mute && ctx.Err() == nil {
 			n.opt.Log.Warn().Err(err).Msg("the volume takes no writes")
@@ -145,7 +146,7 @@ type foreign struct {
 // HandleStranger reports a process that pings as a server and has no key on this server's volume. It sends
 // whatever it likes, so only the last one of each ID is kept.
 func (n *Node) HandleStranger(x election.Stranger) {
-	if _, member := n.vol.Cluster().Servers.Find(x.ID); !member {
+	if _, member := n.members().Find(x.ID); !member {
 		return
 	}
 	now := time.Now()
@@ -169,7 +170,7 @@ func (n *Node) foreigners() (all []election.Stranger) {
 	now := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, id := range n.vol.Cluster().Servers.IDs() {
+	for _, id := range n.members().IDs() {
 		if f := n.mu.foreign[id]; now.Sub(f.heard) <= foreignFor && now.Sub(f.since) >= foreignAfter {
 			all = append(all, f.Stranger)
 		}

@@ -71,7 +71,7 @@ func TestWhatIsToldOfStrangersIsPlainText(t *testing.T) {
 func TestStrangerWithoutAKeyIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
-		x := startAloneOn(t, func(int64) bool { return false }, zerolog.New(&said), nil)
+		x := startAloneOn(t, func(int64) bool { return false }, zerolog.New(zerolog.SyncWriter(&said)), nil)
 		defer func() { x.stop(); <-x.ended }()
 		reported := func() bool {
 			return slices.ContainsFunc(x.Status().Servers[1].Warnings, func(w string) bool {
@@ -86,6 +86,7 @@ func TestStrangerWithoutAKeyIsReported(t *testing.T) {
 				t.Fatalf("after %v: reported %v", time.Duration(i+1)*100*time.Millisecond, got)
 			}
 		}
+		synctest.Wait() // nobody writes to the log
 		if n := strings.Count(said.String(), "USES SERVER ID"); n != 1 {
 			t.Errorf("logged %d times: %s", n, &said)
 		}

@@ -48,9 +48,10 @@ func otherVolume(lag time.Duration) string {
 func (n *Node) Status() serving.ClusterStatus {
 	c := n.vol.Cluster()
 	own := n.self()
-	s := serving.ClusterStatus{ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: n.highestKnown()}
-	for _, m := range c.Servers {
-		s.Servers = append(s.Servers, serving.ServerStatus{Member: m, Role: "unreachable"})
+	list := n.list.Load()
+	s := serving.ClusterStatus{Members: list.Version, HighestID: list.HighestID, ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: n.highestKnown()}
+	for _, m := range list.Servers {
+		s.Servers = append(s.Servers, serving.ServerStatus{Member: m, Role: "unreachable", Joins: n.joins(m.ID)})
 	}
 	at := func(id cluster.ServerID) *serving.ServerStatus {
 		for i := range s.Servers {
@@ -73,6 +74,7 @@ func (n *Node) Status() serving.ClusterStatus {
 		x.FeatureLevel = max(1, p.Status.FeatureLevel) // without one it has the first
 		s.Epoch = max(s.Epoch, p.Status.Epoch)
 	}
+	s.Level, s.Next, s.NextWaits = n.upgrade()
 	me := at(n.opt.Server)
 	me.Warnings = append(me.Warnings, n.otherTimings()...)
 	n.tellProcesses(me, at)
@@ -105,7 +107,13 @@ func (n *Node) describeSelf(me *serving.ServerStatus, own election.Status) {
 	if k := me.Canary; k.StaleDirectReads > 0 {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("%d READS PAST THE CACHES SHOWED OLD DATA", k.StaleDirectReads))
 	}
+	if why := n.outdated(); why != "" {
+		me.Warnings = append(me.Warnings, why)
+	}
 	if why := n.noTermReason(); why != "" {
+		me.Warnings = append(me.Warnings, why)
+	}
+	if why := n.loneReason(); why != "" {
 		me.Warnings = append(me.Warnings, why)
 	}
 	if me.Storage > limit {

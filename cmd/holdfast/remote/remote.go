@@ -60,6 +60,8 @@ type Options struct {
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Credential returns what proves who the caller is; nil = nothing.
 	Credential credential.Source
+	// Certificate returns what proves it in the handshakes of TLS; nil = nothing.
+	Certificate join.Certificate
 
 	trust *join.Trust // in the servers at Endpoints; nil = plain text
 }
@@ -82,6 +84,7 @@ func New(opt Options) (*Caller, error) {
 		if opt.Endpoints, opt.trust, err = join.Resolve(opt.Endpoints); err != nil {
 			return nil, err
 		}
+		opt.trust.Show(opt.Certificate)
 	}
 	if len(opt.Endpoints) == 0 {
 		return nil, errors.New("no endpoints: name at least one server, host:port of its gRPC front end")
@@ -322,13 +325,7 @@ func (k kind) settles(err error) bool {
 
 // note adds an error of a server to failures, in place of an earlier one of the same server.
 func note(failures []string, target string, err error) []string {
-	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
-		text := s.Message()
-		if i := strings.LastIndex(text, "connect: "); i >= 0 { // the part that matters
-			text = strings.Trim(text[i+len("connect: "):], `"`)
-		}
-		err = errors.New(text)
-	}
+	err = retry.Plain(err)
 	failures = slices.DeleteFunc(failures, func(f string) bool { return strings.HasPrefix(f, target+": ") })
 	return append(failures, fmt.Sprintf("%s: %v", target, err))
 }
@@ -340,9 +337,25 @@ func give(unknown bool, last error, failures []string) error {
 		return fmt.Errorf("%w (%s)", wire.ErrUnknown, text)
 	}
 	if _, ok := errors.AsType[*wire.Error](last); ok {
+		if all, same := saidBy(failures, last.Error()); same {
+			text = all
+		}
 		return fmt.Errorf("%w (%s)", last, text)
 	}
 	return fmt.Errorf("%w: %s", ErrNoServer, text)
+}
+
+// saidBy names the servers of failures, if all of them said the same.
+func saidBy(failures []string, text string) (servers string, same bool) {
+	var all []string
+	for _, f := range failures {
+		server, found := strings.CutSuffix(f, ": "+text)
+		if !found {
+			return "", false
+		}
+		all = append(all, server)
+	}
+	return "said by " + strings.Join(all, ", "), true
 }
 
 // markUnsent is a client interceptor that returns a *retry.UnsentError for a call that never had a

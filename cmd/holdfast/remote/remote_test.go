@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -109,6 +110,33 @@ func TestFollowsTheWordOfAReplica(t *testing.T) {
 	r, err := remote.Write(t.Context(), caller(t, "127.0.0.1:1", replica.addr), release)
 	if err != nil || r.GetToken() != 9 {
 		t.Fatalf("got %v, %v", r, err)
+	}
+}
+
+// TestSaysOnceWhatAllSay: the servers are named, and what they say is said once; else each with its own.
+func TestSaysOnceWhatAllSay(t *testing.T) {
+	refuse := func(s cluster.Status, message string) string {
+		return start(t, func(int) (*pb.Answer, error) { return nil, &wire.Error{Status: s, Message: message} }).addr
+	}
+	one, two := refuse(cluster.StatusSecondaryMode, "this server is not the primary"), refuse(cluster.StatusSecondaryMode, "")
+	other := refuse(cluster.StatusSecondaryMode, "it takes over")
+	for _, x := range []struct{ addrs, want []string }{
+		{[]string{one, two}, []string{"^this server is not the primary \\(said by ", one, two}},
+		{[]string{one, other}, []string{one + ": this server is not the primary", other + ": this server is not the primary: it takes over"}},
+	} {
+		c, err := remote.New(remote.Options{Endpoints: x.addrs, Budget: 200 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = remote.Write(t.Context(), c, release)
+		for _, want := range x.want {
+			if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

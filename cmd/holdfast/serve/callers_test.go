@@ -28,6 +28,9 @@ func TestKeysThatAreGoneAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close() //nolint:errcheck // descriptors of directories
+	if err := f.Mkdir("servers"); err != nil {
+		t.Fatal(err)
+	}
 	c := &callers{Authenticator: auth.New(cluster.ID{1}, func() *access.Rules { return nil }), fs: f}
 	who := &access.Caller{Identity: "user:alice"}
 	look := func() string {

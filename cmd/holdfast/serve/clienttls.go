@@ -7,11 +7,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"os"
-	"strings"
+	"slices"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/rs/zerolog"
 
@@ -38,11 +36,13 @@ type clientTLS struct {
 	fs    vfs.FS
 	id    cluster.ID
 	hosts []string
+	peers []string // hosts of servers' addresses for each other
 	log   zerolog.Logger
 
 	trust    atomic.Pointer[join.Trust]           // in other servers; nil while the volume has no authority
 	required atomic.Bool                          // TLS is, of clients; never false again
 	ends     atomic.Pointer[map[string]time.Time] // of the certificates that clients are shown, by use; nil while there are none
+	fullName atomic.Pointer[string]               // of this host, beside hosts; nil while it is not known
 
 	// Of the goroutine that calls keep.
 	port    *clientport.Port // nil before use
@@ -52,32 +52,19 @@ type clientTLS struct {
 	leaf    tls.Certificate // of the authority with this number, 0 = none yet
 	leafOf  uint64
 	issued  time.Time
+	named   int // how many names it has
 }
 
-// hostsOf returns the names and addresses by which clients may reach a server of a cluster.
-func hostsOf(servers cluster.Members, opt *Options) (all []string) {
-	add := func(h string) {
-		if h != "" && !strings.ContainsFunc(h, func(r rune) bool { return r > unicode.MaxASCII }) {
-			all = append(all, h)
-		}
+// names returns the names and addresses by which clients may reach this server, as far as they are known.
+func (c *clientTLS) names() []string {
+	if full := c.fullName.Load(); full != nil && !slices.Contains(c.hosts, *full) {
+		return append(slices.Clip(c.hosts), *full)
 	}
-	addresses := append([]string{opt.Listen}, opt.Also...)
-	for _, m := range servers {
-		addresses = append(addresses, m.Client, m.OldHTTP)
-	}
-	for _, a := range addresses {
-		if host, _, err := net.SplitHostPort(a); err == nil {
-			add(host)
-		}
-	}
-	if name, err := os.Hostname(); err == nil {
-		add(name)
-	}
-	for _, h := range append([]string{opt.Bind, "localhost", "127.0.0.1", "::1"}, opt.Names...) {
-		add(h)
-	}
-	return all
+	return c.hosts
 }
+
+// known returns the names by which this server may be asked in plain text.
+func (c *clientTLS) known() []string { return slices.Concat(c.names(), c.peers) }
 
 // certificateEnds returns when the certificates end that clients are shown, by use.
 func (c *clientTLS) certificateEnds() map[string]time.Time {
@@ -142,10 +129,11 @@ func (c *clientTLS) lookForRequired() error {
 // authority fails, the one that is known goes on.
 func (c *clientTLS) certify(now time.Time) error {
 	err := c.lookForAuthority()
-	if c.leafOf == c.number && (c.number == 0 || now.Sub(c.issued) < issueEvery) {
+	names := c.names()
+	if c.leafOf == c.number && (c.number == 0 || now.Sub(c.issued) < issueEvery && c.named == len(names)) {
 		return err
 	}
-	leaf, issueErr := c.issuer.Issue(c.hosts, now)
+	leaf, issueErr := c.issuer.Issue(names, now)
 	if issueErr != nil {
 		return errors.Join(err, issueErr)
 	}
@@ -153,7 +141,7 @@ func (c *clientTLS) certify(now time.Time) error {
 		c.trust.Store(join.WithCertificate(c.issuer.Certificate(), c.id.String()))
 		c.log.Info().Str("pin", join.Pin(c.issuer.Certificate())).Msg("clients are served over TLS, too")
 	}
-	c.leaf, c.leafOf, c.issued = leaf, c.number, now
+	c.leaf, c.leafOf, c.issued, c.named = leaf, c.number, now, len(names)
 	c.tellPort()
 	return err
 }

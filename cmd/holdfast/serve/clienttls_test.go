@@ -19,6 +19,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -236,6 +237,14 @@ func TestCertificateIsMadeDaily(t *testing.T) {
 	if err := first.VerifyHostname("lb"); err != nil {
 		t.Error(err)
 	}
+	d.fullName.Store(new("h9.example.org"))
+	if err := d.keep(now); err != nil || d.shown().VerifyHostname("h9.example.org") != nil || d.shown().VerifyHostname("lb") != nil {
+		t.Errorf("with the full name: %v, it has %q", err, d.shown().DNSNames)
+	}
+	first = d.shown()
+	if err := d.keep(now); err != nil || !d.shown().Equal(first) {
+		t.Errorf("it is made again for nothing, %v", err)
+	}
 	d.fs.(*volumetest.Host).SetHook(func(volumetest.Call) volumetest.Action { return volumetest.FailBefore(syscall.EIO) })
 	if err := d.keep(now); err == nil {
 		t.Error("a volume that cannot be read requires nothing")
@@ -328,4 +337,47 @@ func TestHostsOf(t *testing.T) {
 	if slices.Contains(got, "") || slices.Contains(got, "bücher") || slices.Contains(got, "p") {
 		t.Errorf("%q", got)
 	}
+	c := &clientTLS{hosts: got, peers: peerHosts(servers)}
+	if known := c.known(); !slices.Contains(known, "p") || !slices.Contains(known, "h2") || slices.Contains(c.names(), "p") {
+		t.Errorf("it is known as %q, and its certificate has %q", known, c.names())
+	}
+}
+
+func TestFullName(t *testing.T) {
+	for _, x := range []struct{ canonical, want string }{
+		{"h1.example.org.", "h1.example.org"}, {"H1.Example.ORG", "h1.example.org"},
+		{"h1.", ""}, {"h1", ""}, {"", ""}, {"localhost.", ""}, {"bank.example.", ""}, {"h1x.example.org.", ""}, {"x.h1.example.org.", ""}, {"h1.*.org.", ""},
+	} {
+		got := fullName(t.Context(), "h1", func(context.Context, string) (string, error) { return x.canonical, nil })
+		if got != x.want {
+			t.Errorf("%q makes it %q, want %q", x.canonical, got, x.want)
+		}
+	}
+	if got := fullName(t.Context(), "h1", func(context.Context, string) (string, error) { return "h1.example.org", errors.New("away") }); got != "" {
+		t.Errorf("after an error, it is %q", got)
+	}
+}
+
+// A DNS that comes later, or hangs, is asked again; one that gives another host's name is.
+func TestFullNameIsLookedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, asked, known := time.Now(), 0, ""
+		learnFullName(t.Context(), "h1", func(ctx context.Context, name string) (string, error) {
+			switch asked++; asked {
+			case 1:
+				<-ctx.Done()
+				return "", ctx.Err()
+			case 2:
+				return "other.example.org.", nil
+			}
+			return name + ".example.org.", nil
+		}, func(full string) { known = full })
+		if took := time.Since(began); known != "h1.example.org" || asked != 3 || took != nameWait+2*nameEvery {
+			t.Errorf("%q, after %d look-ups and %v", known, asked, took)
+		}
+		learnFullName(t.Context(), "h1.example.org", nil, nil) // it is the full one
+		ended, end := context.WithCancel(t.Context())
+		end()
+		learnFullName(ended, "h1", func(ctx context.Context, _ string) (string, error) { return "", ctx.Err() }, nil)
+	})
 }

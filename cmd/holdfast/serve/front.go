@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/trace"
 	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
 	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
@@ -52,12 +54,13 @@ type fronts struct {
 	// services are those of the front ends.
 	services []*service.Service
 	tallies  *service.Tallies
+	traces   *trace.Recorder
 	// probes serves the metrics and the probes by themselves.
 	probes *http.Server
 }
 
-func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, audit auditor, opt *Options) *fronts {
-	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
+func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, audit auditor, traces *trace.Recorder, opt *Options) *fronts {
+	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...), traces: traces}
 	if opt.TLS12 {
 		f.port.TakeTLS12()
 	}
@@ -65,17 +68,16 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	f.tallies = &service.Tallies{}
 	failures, usage := &service.Failures{}, &service.Usage{}
 	for range 3 { // the limits of each are its own, but for failures and quotas
-		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Auditor: audit, Failures: failures, Usage: usage, Tallies: f.tallies}))
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins, Auditor: audit, Failures: failures, Usage: usage, Tallies: f.tallies, Traces: traces.Traces()}))
 	}
 	f.port.DemandIdentity(f.services[0].DemandsIdentity)
 	grpcapi.Register(f.grpc, f.services[0])
+	opt.Live.pages.Know(secured.known())
 	h := httpapi.New(f.services[1], httpapi.Options{
 		Log: opt.Log, Dial: secured.dial, Pages: opt.Live.pages,
-		Metrics: metrics.Handler(n, func() metrics.Fronts { return f.measure(secured, who, audit) }), Loops: n.Loops,
+		Metrics: metrics.Handler(n, func() metrics.Fronts { return f.measure(secured, who, audit) }), LockMetrics: metrics.Locks, Loops: n.Loops,
 	})
-	f.probes = h.Server()
-	f.probes.Handler = h.Probes()
-	f.probes.ReadTimeout, f.probes.WriteTimeout = probeWait, probeWait
+	f.probes = newProbes(h)
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Pages: opt.Live.pages})
 	sockets := h.Authenticated(f.sockets)
 	f.http = h.Server()
@@ -88,6 +90,15 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	})
 	f.text, f.sessions = text.New(h.Door()), session.New(f.services[2], opt.Log)
 	return f
+}
+
+// newProbes returns the server of the port for metrics. Nothing on it takes longer than probeWait, so that strangers who neither
+// ask nor read hold none of its few connections for long.
+func newProbes(h *httpapi.Handler) *http.Server {
+	s := h.Server()
+	s.Handler = h.Probes()
+	s.ReadTimeout, s.WriteTimeout = probeWait, probeWait
+	return s
 }
 
 // endForbidden ends what the access rules do not permit any more.
@@ -107,10 +118,9 @@ func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func()
 		"text":     func() error { return f.text.Serve(f.port.Listener(clientport.Text)) },
 		"sessions": func() error { return f.sessions.Serve(f.port.Listener(clientport.Sessions)) },
 	}
-	clients := newRoom(opt.Log, opt.Live.perAddress, f.tallies)
+	clients := newRoom(opt.Log, cmp.Or(opt.Connections, Connections), opt.Live.perAddress, f.tallies)
 	if p.metrics != nil {
-		probes := newRoom(opt.Log, opt.Live.perAddress, f.tallies) // of its own: strangers there take none from clients
-		probes.free.Store(mostProbes)
+		probes := newRoom(opt.Log, mostProbes, opt.Live.perAddress, f.tallies) // of its own: strangers there take none from clients
 		all["metrics"] = func() error { return f.probes.Serve(onlyRoom{probes.listener(p.metrics)}) }
 	}
 	if p.socket != nil {
@@ -128,7 +138,7 @@ func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func()
 func (f *fronts) measure(secured *clientTLS, who *callers, audit auditor) metrics.Fronts {
 	m := metrics.Fronts{
 		Connections: map[string]int{}, Sessions: f.sessions.Sessions(), Tallies: f.tallies.All(),
-		RulesVersion: who.Rules().Version(), AuditDropped: audit.Dropped(), Certificates: secured.certificateEnds(),
+		RulesVersion: who.Rules().Version(), AuditDropped: audit.Dropped(), Certificates: secured.certificateEnds(), Traces: f.traces.Counts(),
 	}
 	for class, n := range f.port.Open() {
 		m.Connections[class.String()] = n

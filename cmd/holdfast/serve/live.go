@@ -4,9 +4,11 @@ package serve
 
 import (
 	"cmp"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/trace"
 	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 )
 
@@ -21,6 +23,8 @@ type Live struct {
 	// next, within an hour.
 	HistoryBytes int64
 	HistoryAge   time.Duration
+	// Trace says which calls are traced.
+	Trace trace.Config
 }
 
 // TLSFiles are the names of files in PEM, "" = none: a certificate from outside and its key, and authorities of clients'
@@ -33,6 +37,8 @@ type LiveSettings struct {
 	now     atomic.Pointer[Live]
 	restart atomic.Pointer[[]string]
 	pages   *origins.Policy
+	// traces is nil until the server runs.
+	traces atomic.Pointer[trace.Recorder]
 }
 
 // NewLive returns settings with which a server starts.
@@ -51,10 +57,21 @@ func (s *LiveSettings) Change(l Live, restart []string) error {
 			return err
 		}
 	}
+	if r := s.traces.Load(); r != nil {
+		if err := r.Configure(l.Trace); err != nil {
+			return fmt.Errorf("trace-otlp: %w", err)
+		}
+	}
 	s.now.Store(&l)
 	s.restart.Store(&restart)
 	s.pages.Set(l.Origins)
 	return nil
+}
+
+// traceTo has r trace as the settings say, from now on.
+func (s *LiveSettings) traceTo(r *trace.Recorder) error {
+	s.traces.Store(r)
+	return r.Configure(s.now.Load().Trace)
 }
 
 // Restart returns the names of settings that were changed and wait for a restart of the server.

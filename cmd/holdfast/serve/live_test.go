@@ -6,7 +6,9 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // A change whose certificates are not good changes nothing; another one all of it.
@@ -126,5 +130,66 @@ func TestReloadByDataDirectory(t *testing.T) {
 	}
 	if reloads != 4 {
 		t.Errorf("%d reloads", reloads)
+	}
+}
+
+// A server is asked in plain text by the names that it is told, by its host's and by its address; by others it says how to tell it.
+func TestNamesOfAServer(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "volume")
+	m := makeVolume(t, dir, false)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := host
+	if !strings.Contains(host, ".") { // else it is not looked up
+		full += ".cell.example.org"
+	}
+	answer := make(chan struct{})
+	canonical := func(context.Context, string) (string, error) { // the DNS is slow
+		<-answer
+		return full + ".", nil
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Options{Server: 1, Volume: dir, DataDir: NoDataDir, Timing: cluster.DefaultTiming(), Names: []string{"lb.example.org"}, canonical: canonical, Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel)})
+	}()
+	defer http.DefaultClient.CloseIdleConnections()
+	await(t, m, 0, ended)
+	ask := func(name string) (code int, said string) {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+m.Client+"/v1/open", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host = name + ":7601"
+		r, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close() //nolint:errcheck // it is only read
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.StatusCode, string(b)
+	}
+	for name, code := range map[string]int{"lb.example.org": 200, strings.ToUpper(host): 200, "localhost": 200, "127.0.0.1": 200, "evil.example": 403, host + ".evil.example": 403} {
+		if got, said := ask(name); got != code || (code == 403) != strings.Contains(said, "--names "+strings.ToLower(name)) {
+			t.Errorf("%s: %d %s", name, got, said)
+		}
+	}
+	close(answer)
+	for limited, cancel := context.WithTimeout(t.Context(), time.Minute); ; {
+		if code, said := ask(full); code == 200 || limited.Err() != nil {
+			if cancel(); code != 200 {
+				t.Errorf("%s, the name with its domain: %d %s", full, code, said)
+			}
+			break
+		}
+	}
+	stop(errors.New("a signal"))
+	if err := <-ended; err != nil {
+		t.Errorf("the end: %v", err)
 	}
 }

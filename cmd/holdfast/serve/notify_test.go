@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 )
 
@@ -41,7 +42,7 @@ func (m *manager) told(within time.Duration) string {
 	if err := m.SetReadDeadline(time.Now().Add(within)); err != nil {
 		m.t.Fatal(err)
 	}
-	b := make([]byte, 100)
+	b := make([]byte, 200)
 	n, err := m.Read(b)
 	if err != nil {
 		return ""
@@ -58,6 +59,14 @@ type fakeNode struct {
 func (n *fakeNode) Status() serving.ClusterStatus {
 	<-n.stuck
 	return serving.ClusterStatus{Servers: []serving.ServerStatus{{}, {Heard: time.Duration(n.heard.Load())}}}
+}
+
+// announced tells the manager of a node until the test ends, and is over before that of the next test is there.
+func announced(t *testing.T, n *fakeNode) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() { defer close(ended); announce(t.Context(), n, zerolog.Nop()) }()
+	t.Cleanup(func() { <-ended })
 }
 
 // The manager hears READY when the others were heard, WATCHDOG as long as the node is not stuck, and STOPPING.
@@ -99,7 +108,7 @@ func TestStuckNodeFeedsNoWatchdog(t *testing.T) {
 	m := startManager(t, "30000")
 	n := &fakeNode{stuck: make(chan struct{}, 1)}
 	n.stuck <- struct{}{} // one status
-	go announce(t.Context(), n, zerolog.New(t.Output()))
+	announced(t, n)
 	defer close(n.stuck)
 	if got := m.told(10 * time.Second); got != "READY=1" {
 		t.Errorf("told %q", got)
@@ -115,11 +124,35 @@ func TestReadyWithoutOthers(t *testing.T) {
 	n := &fakeNode{stuck: make(chan struct{})}
 	n.heard.Store(-1)
 	close(n.stuck)
-	go announce(t.Context(), n, zerolog.New(t.Output()))
+	announced(t, n)
 	if got := m.told(10 * time.Second); got != "READY=1" {
 		t.Errorf("told %q", got)
 	}
 	if got := m.told(50 * time.Millisecond); got != "" {
 		t.Errorf("without a watchdog it tells %q", got)
+	}
+}
+
+// A server that waits to be added says so, and to be given time; when it is added, it has as long to start as others.
+func TestServiceManagerIsToldOfTheWait(t *testing.T) {
+	m := startManager(t, "")
+	v := newVolume(t)
+	added := make(chan error, 1)
+	go func() { _, _, err := v.await(3, time.Minute); added <- err }()
+	if got, want := m.told(10*time.Second), "STATUS=waits to be added: holdfast member add 3=HOST\nEXTEND_TIMEOUT_USEC=120000000"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	v.change(cluster.MemberChange{Kind: cluster.AddServer, Server: cluster.Member{ID: 3, Client: "c:1", Peer: "c:2"}})
+	if got, want := m.told(10*time.Second), "STATUS=\nEXTEND_TIMEOUT_USEC=120000000"; got != want {
+		t.Errorf("added, told %q, want %q", got, want)
+	}
+	if err := <-added; err != nil {
+		t.Error(err)
+	}
+	if _, _, err := v.await(3, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if got := m.told(10 * time.Millisecond); got != "" {
+		t.Errorf("one that is added already tells %q", got)
 	}
 }

@@ -29,8 +29,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -188,6 +192,16 @@ func TestOutsideSwappedUnderLoad(t *testing.T) {
 func TestCertificatesOfAServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volume")
 	m := makeVolume(t, dir, false)
+	f, err := osfs.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // descriptors of directories
+	about, err := volume.ReadCluster(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offer(t, f, about.ID)
 	cert, key := selfSigned(t, "lock.example.org", x509.ExtKeyUsageServerAuth)
 	shown, shownKey := selfSigned(t, "db.example.org", x509.ExtKeyUsageClientAuth)
 	o, put := outsideFiles(t)
@@ -209,9 +223,62 @@ func TestCertificatesOfAServer(t *testing.T) {
 	}
 	config := &tls.Config{RootCAs: roots, ServerName: "lock.example.org", Certificates: []tls.Certificate{pair}}
 	known(t, m.Client, config)
+	knownToTheLibrary(t, dir, shown, shownKey)
 	stop(errors.New("a signal"))
 	if err := <-ended; err != nil {
 		t.Errorf("the end: %v", err)
+	}
+}
+
+// knownToTheLibrary asks for whom the server takes the client library, whose sessions and calls show a certificate.
+func knownToTheLibrary(t *testing.T, dir string, cert, key []byte) {
+	t.Helper()
+	const want = "cert:db.example.org"
+	names := []string{filepath.Join(t.TempDir(), "client.crt"), filepath.Join(t.TempDir(), "client.key")}
+	for i, text := range [][]byte{cert, key} {
+		if err := os.WriteFile(names[i], text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	certificate := clientlib.CertificateFiles(names[0], names[1])
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c, err := clientlib.New(clientlib.Options{Endpoints: []string{dir}, Certificate: certificate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // the end of the test
+	l, err := c.Acquire(ctx, "by-the-library", clientlib.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := c.Get(ctx, "by-the-library")
+	if err != nil || info.Holder == nil || info.Holder.Identity != want || info.Holder.Token != l.Token() {
+		t.Errorf("the library: %+v, %v", info, err)
+	}
+	caller, err := remote.New(remote.Options{Endpoints: []string{dir}, Certificate: certificate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer caller.Close() //nolint:errcheck // the end of the test
+	r, err := remote.Read(ctx, caller, func(ctx context.Context, s pb.LockServiceClient) (*pb.WhoAmIResponse, error) {
+		return s.WhoAmI(ctx, &pb.WhoAmIRequest{})
+	})
+	if err != nil || r.GetIdentity() != want || r.GetVia() != "certificate" {
+		t.Errorf("a command: %v, %v", r, err)
+	}
+	foreign, foreignKey := selfSigned(t, "db.example.org", x509.ExtKeyUsageClientAuth)
+	pair, err := tls.X509KeyPair(foreign, foreignKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, err := clientlib.New(clientlib.Options{Endpoints: []string{dir}, Budget: time.Second, Certificate: func() (*tls.Certificate, error) { return &pair, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close() //nolint:errcheck // the end of the test
+	if _, err := refused.Get(ctx, "by-the-library"); err == nil || !strings.Contains(err.Error(), "the server refuses the certificate of this client: remote error: tls: unknown certificate authority") {
+		t.Errorf("with the certificate of another authority: %v", err)
 	}
 }
 

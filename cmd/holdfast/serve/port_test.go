@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -55,8 +56,8 @@ func asked(t *testing.T, addr, what string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()                                     //nolint:errcheck // it was read
-	c.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // Read would say so
+	defer c.Close()                                //nolint:errcheck // it was read
+	c.SetReadDeadline(time.Now().Add(time.Minute)) //nolint:errcheck // Read would say so
 	if _, err := io.WriteString(c, what); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func asked(t *testing.T, addr, what string) string {
 func everything(t *testing.T, ctx context.Context, addr string) {
 	t.Helper()
 	for what, want := range map[string]string{
-		"GET /v1/status HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n": "HTTP/1.1 200 OK",
+		"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n": "HTTP/1.1 200 OK",
 		"OWN,a\n":              "NONE",
 		"NO,a\n":               "INVALID_COMMAND",
 		"\x16\x03\x01":         "EOF",
@@ -114,8 +115,8 @@ func overFrames(t *testing.T, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()                                     //nolint:errcheck // it was read
-	c.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // Next would say so
+	defer c.Close()                                //nolint:errcheck // it was read
+	c.SetReadDeadline(time.Now().Add(time.Minute)) //nolint:errcheck // Next would say so
 	if _, err := c.Write(frames.Append([]byte(frames.Preface), frames.Settings, settings)); err != nil {
 		t.Fatal(err)
 	}
@@ -170,5 +171,60 @@ func TestOnePortForAllClients(t *testing.T) {
 		return err == nil
 	}) {
 		t.Error("it still listens")
+	}
+}
+
+// The port for metrics has connections of its own, and few: whoever takes them all keeps no client out, and what neither asks nor
+// reads there is cut off.
+func TestMetricsPortHasRoomOfItsOwn(t *testing.T) {
+	p := newProbes(&httpapi.Handler{})
+	if p.ReadTimeout != probeWait || p.WriteTimeout != probeWait || p.ReadHeaderTimeout <= 0 || p.IdleTimeout <= 0 {
+		t.Errorf("on the port for metrics a request may take %v to come, and %v to be answered", p.ReadTimeout, p.WriteTimeout)
+	}
+	dir := filepath.Join(t.TempDir(), "volume")
+	m := makeVolume(t, dir, false)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := l.Addr().String()
+	l.Close() //nolint:errcheck // its port is what counts
+	ctx, stop := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Options{
+			Server: 1, Volume: dir, DataDir: NoDataDir, Timing: cluster.DefaultTiming(), Metrics: metrics, Log: zerolog.New(t.Output()).Level(zerolog.ErrorLevel),
+		})
+	}()
+	await(t, m, 0, ended)
+	var held []net.Conn
+	for range mostProbes {
+		c, err := net.Dial("tcp", metrics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close() //nolint:errcheck // it says nothing
+		held = append(held, c)
+	}
+	const alive = "GET /livez HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	if got := asked(t, metrics, alive); strings.HasPrefix(got, "HTTP") {
+		t.Errorf("of %d connections one more is answered %q", mostProbes, got)
+	}
+	if got := asked(t, m.Client, alive); got != "HTTP/1.1 200 OK" {
+		t.Errorf("meanwhile clients are answered %q", got)
+	}
+	for _, c := range held {
+		c.Close() //nolint:errcheck // it makes room
+	}
+	limited, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for got := ""; got != "HTTP/1.1 200 OK"; { // as soon as the server has seen one end
+		if got = asked(t, metrics, alive); limited.Err() != nil {
+			t.Fatalf("with room again it is answered %q", got)
+		}
+	}
+	stop(errors.New("a signal"))
+	if err := <-ended; err != nil {
+		t.Errorf("the end: %v", err)
 	}
 }

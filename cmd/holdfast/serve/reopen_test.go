@@ -85,7 +85,7 @@ func await(t *testing.T, m cluster.Member, after uint64, ended <-chan error) uin
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	over := time.After(40 * time.Second)
+	over := time.After(time.Minute)
 	for {
 		select {
 		case err := <-ended:
@@ -119,11 +119,12 @@ func copyServed(t *testing.T, to, from string) {
 }
 
 // TestServerFindsItsVolumeMountedAnew: what the server has open leads to a directory that is
-// empty by now, the path to a copy of it. The server serves again by itself.
+// empty by now, the path to a copy of it. The server serves again by itself, and tells the service manager nothing else.
 func TestServerFindsItsVolumeMountedAnew(t *testing.T) {
 	base := t.TempDir()
 	dir, away := filepath.Join(base, "volume"), filepath.Join(base, "away")
 	m := makeVolume(t, dir, false)
+	manager := startManager(t, "")
 	timing := cluster.DefaultTiming()
 	timing.StorageTimeout = 2 * timing.Suspicion
 	ctx, stop := context.WithCancel(context.Background())
@@ -136,6 +137,9 @@ func TestServerFindsItsVolumeMountedAnew(t *testing.T) {
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("the end: %v", err)
+		}
+		if got := manager.told(10 * time.Second); got != "STOPPING=1" {
+			t.Errorf("at the end, the service manager is told %q", got)
 		}
 	}()
 	defer http.DefaultClient.CloseIdleConnections()
@@ -154,6 +158,11 @@ func TestServerFindsItsVolumeMountedAnew(t *testing.T) {
 		}
 	}
 	await(t, m, first, ended)
+	for range 2 { // a manager that was told STOPPING would kill it
+		if got := manager.told(10 * time.Second); got != "READY=1" {
+			t.Errorf("the service manager is told %q", got)
+		}
+	}
 }
 
 // acquireAs asks a server for a lock once, under a client's first request.

@@ -22,9 +22,9 @@ const (
 	// other servers and forwards: a server that cannot open its own files is deposed.
 	leastReserve = 48
 	mostReserve  = 4096
-	// mostConnections bounds the connections of clients in all, and ConnectionsPerAddress those of one address where nothing else is
+	// Connections bounds the connections of clients in all, and ConnectionsPerAddress those of one address, where nothing else is
 	// said: a client keeps a few.
-	mostConnections       = 10_000
+	Connections           = 10_000
 	ConnectionsPerAddress = 2_000
 	// refusedEvery is how often it is logged that connections are refused.
 	refusedEvery = time.Minute
@@ -44,25 +44,25 @@ type room struct {
 	}
 }
 
-// newRoom returns a room that leaves a part of the process's descriptors to everything else. each returns how many connections
-// an address may have now. Where one has more, since it could have more before, they stay open.
+// newRoom returns a room for so many connections at most, which leaves a part of the process's descriptors to everything else. each
+// returns how many connections an address may have now. Where one has more, since it could have more before, they stay open.
 // Tallies counts those for which there is none, unless it is nil.
-func newRoom(log zerolog.Logger, each func() int, tallies *service.Tallies) *room {
+func newRoom(log zerolog.Logger, connections int, each func() int, tallies *service.Tallies) *room {
 	r := &room{log: log, each: each, tallies: tallies}
 	r.mu.of = map[netip.Addr]int{}
-	most := uint64(1 << 20)
+	descriptors := uint64(1 << 20)
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
-		most = min(most, limit.Cur)
+		descriptors = min(descriptors, limit.Cur)
 	}
-	r.free.Store(connections(int64(most)))
+	r.free.Store(min(int64(connections), spare(int64(descriptors))))
 	return r
 }
 
-// connections returns how many of so many descriptors clients may use.
-func connections(descriptors int64) int64 {
+// spare returns how many of so many descriptors clients may use.
+func spare(descriptors int64) int64 {
 	reserve := min(max(leastReserve, descriptors/4), mostReserve)
-	return min(max(1, descriptors-reserve), mostConnections)
+	return max(1, descriptors-reserve)
 }
 
 // listener returns a listener whose connections are clientport.Excess where there is no room for them.
@@ -87,7 +87,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		b.room.free.Add(1)
 		b.room.leave(from)
 		b.room.tallies.Count(service.TallyLimited, "connections", "")
-		return b.room.refuse(c, "too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)"), nil
+		return b.room.refuse(c, "too many connections: new ones are refused (--max-connections; what is left of the descriptors, ulimit -n, is for the volume)"), nil
 	}
 	return b.room.count(c, from), nil
 }

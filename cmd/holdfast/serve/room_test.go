@@ -24,8 +24,8 @@ func (s saying) Write(b []byte) (int, error) {
 }
 
 func TestConnectionsLeaveDescriptors(t *testing.T) {
-	for descriptors, want := range map[int64]int64{1: 1, 64: 16, 256: 192, 1024: 768, 4096: 3072, 1 << 20: 10_000} {
-		if got := connections(descriptors); got != want {
+	for descriptors, want := range map[int64]int64{1: 1, 64: 16, 256: 192, 1024: 768, 4096: 3072, 20_000: 15_904, 1 << 20: 1<<20 - 4096} {
+		if got := spare(descriptors); got != want {
 			t.Errorf("of %d descriptors %d for clients, want %d", descriptors, got, want)
 		}
 	}
@@ -35,8 +35,7 @@ func TestConnectionsLeaveDescriptors(t *testing.T) {
 // ends makes room for the next.
 func TestConnectionsAreBounded(t *testing.T) {
 	said := make(saying, 16)
-	r := newRoom(zerolog.New(said), func() int { return ConnectionsPerAddress }, nil)
-	r.free.Store(2)
+	r := newRoom(zerolog.New(said), 2, func() int { return ConnectionsPerAddress }, nil)
 	var listeners [2]net.Listener
 	accepted := make(chan net.Conn, 16)
 	for i := range listeners {
@@ -124,7 +123,7 @@ func (c *cameFrom) RemoteAddr() net.Addr { return c.from }
 // One address has so many connections and no more, by whichever form of it, and others are not kept out by that. Connections of this host
 // are bounded by the room only. What has ended, or was refused for want of room, does not count.
 func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
-	r := newRoom(zerolog.Nop(), func() int { return 2 }, nil)
+	r := newRoom(zerolog.Nop(), Connections, func() int { return 2 }, nil)
 	a, b := &net.TCPAddr{IP: net.IP{192, 0, 2, 1}}, &net.TCPAddr{IP: net.ParseIP("2001:db8::1")}
 	mapped := &net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1"), Port: 9}
 	local, unix := &net.TCPAddr{IP: net.IPv6loopback}, &net.UnixAddr{Name: "@"}

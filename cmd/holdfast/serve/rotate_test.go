@@ -5,6 +5,7 @@ package serve
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,7 +25,7 @@ import (
 func TestServerFollowsARotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := volumetest.New(1).Host(1, volumetest.ProfileLocal())
-		if err := volume.OfferSigning(fsys, rand.Reader); err != nil {
+		if err := errors.Join(fsys.Mkdir("servers"), volume.OfferSigning(fsys, rand.Reader)); err != nil {
 			t.Fatal(err)
 		}
 		id := cluster.ID{1}

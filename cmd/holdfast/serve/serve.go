@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/trace"
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/meter"
 	"github.com/holdfast-lock/holdfast/replica"
@@ -37,6 +38,7 @@ import (
 type Options struct {
 	Server  cluster.ServerID
 	Volume  string // the directory on the share
+	Secrets string // a directory of this host with the volume's secrets; "" = they are on the volume
 	DataDir string // a directory of this server's own; "" = the default one, NoDataDir = none
 	Bind    string // the host to listen on; "" = the one in CLUSTER
 	Listen  string // the host and port to listen on for clients; "" = those in CLUSTER, or Bind
@@ -54,6 +56,8 @@ type Options struct {
 	Slow time.Duration
 	// Names are further names and addresses by which clients reach this server, for its certificate.
 	Names []string
+	// Connections is how many connections clients may have in all, where descriptors allow that; 0 = Connections.
+	Connections int
 	// TLS12 has clients served over TLS 1.2, too.
 	TLS12   bool
 	Timing  cluster.Timing
@@ -67,6 +71,10 @@ type Options struct {
 	Stuck func(error)
 
 	open func(string) (*osfs.FS, error) // nil = osfs.Open
+	// unlisted is how long a server waits until it is added; 0 = unlistedWait.
+	unlisted time.Duration
+	// canonical looks up the canonical name of a host; nil = by the resolver of this one.
+	canonical func(ctx context.Context, host string) (string, error)
 }
 
 // endWait bounds how long clients may take to receive the last answers.
@@ -79,12 +87,20 @@ func Run(ctx context.Context, opt Options) error {
 	if opt.open == nil {
 		opt.open = osfs.Open
 	}
+	if opt.canonical == nil {
+		opt.canonical = net.DefaultResolver.LookupCNAME
+	}
 	if opt.Live == nil {
 		opt.Live = NewLive(Live{})
 	}
 	opt.History.Bounds = opt.Live.historyBounds
 	var p process
 	defer p.unlock()
+	p.traces = trace.New(trace.Options{Server: opt.Server, Version: opt.Version, Log: opt.Log})
+	defer p.traces.Close()
+	if err := opt.Live.traceTo(p.traces); err != nil {
+		return fmt.Errorf("traces: %w", err)
+	}
 	for {
 		err := serveOnce(ctx, opt, &p)
 		if !errors.Is(err, node.ErrReopen) || ctx.Err() != nil {
@@ -103,29 +119,22 @@ type process struct {
 	// control takes the requests of operators in that directory, or is nil.
 	control net.Listener
 	meter   meter.Meter
+	traces  *trace.Recorder
 }
 
 // serveOnce serves a volume until it is to be opened again.
 func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
-	fsys, err := atVolume(ctx, &opt, func() (*osfs.FS, error) {
-		f, err := opt.open(opt.Volume)
-		if err != nil {
-			return nil, fmt.Errorf("%w: is the share mounted? A new volume is made with holdfast init", err)
-		}
-		return f, nil
-	})
+	fsys, c, err := openVolume(ctx, &opt)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
-	c, err := atVolume(ctx, &opt, func() (volume.Cluster, error) { return volume.ReadCluster(fsys) })
+	list, err := awaitListed(ctx, fsys, c, &opt)
 	if err != nil {
-		return fmt.Errorf("volume %s: %w", opt.Volume, err)
+		return err
 	}
-	self, ok := c.Servers.Find(opt.Server)
-	if !ok {
-		return fmt.Errorf("server %d is not one of the servers %v of volume %s: use one of these IDs", opt.Server, c.Servers.IDs(), opt.Volume)
-	}
+	c.Servers = list.Servers
+	self, _ := c.Servers.Find(opt.Server)
 	warnings, err := trusted(ctx, &opt)
 	if err != nil {
 		return err
@@ -143,19 +152,20 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	}
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
-	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log, outside: newOutside(&opt)}
+	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), peers: peerHosts(c.Servers), log: opt.Log, outside: newOutside(&opt)}
 	keys, who, err := openSecurity(ctx, &opt, fsys, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
 	peers := peergrpc.New(opt.Server, c, keys)
 	var n *node.Node
+	copies := &copied{fs: fsys, log: opt.Log}
 	watched := newAuditor(&opt, fsys, func() bool { return n.LogFull() })
 	nodeOpt := node.Options{
-		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
+		Server: opt.Server, Members: &list, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
-		Trouble: watched.Trouble, Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules, Restart: opt.Live.Restart,
-		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known, Meter: &p.meter, Slow: opt.Slow,
+		Trouble: copies.trouble(watched.Trouble), Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules, Restart: opt.Live.Restart,
+		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known, Meter: &p.meter, Slow: opt.Slow, Traces: p.traces.Traces(),
 	}
 	n, err = atVolume(ctx, &opt, func() (*node.Node, error) {
 		n, err := node.New(nodeOpt)
@@ -168,8 +178,9 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
 	defer watched.begin(opt.Version, who.Rules().Version())()
-	fronts := newFronts(n, c, keys, secured, who, watched, &opt)
-	keepUp(tuning, keys, secured, func() { who.run(tuning, watched.rulesChanged, fronts.endForbidden) })
+	fronts := newFronts(n, c, keys, secured, who, watched, p.traces, &opt)
+	go secured.learnName(tuning, &opt)
+	keepUp(tuning, keys, secured, copies, func() { who.run(tuning, watched.rulesChanged, fronts.endForbidden) })
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("metrics", ports.metricsAddress()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, fronts, fronts.serving(ports, who, &opt), opt.Log)
@@ -178,8 +189,9 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 }
 
 // keepUp keeps up to date, until ctx ends, what the server knows of the volume beside its log.
-func keepUp(ctx context.Context, keys *peertls.Keys, secured *clientTLS, callers func()) {
+func keepUp(ctx context.Context, keys *peertls.Keys, secured *clientTLS, copies *copied, callers func()) {
 	go tuneGC(ctx)
+	go copies.run(ctx)
 	go keys.Run(ctx)
 	go secured.run(ctx)
 	go callers()
@@ -223,6 +235,7 @@ func run(parent context.Context, n *node.Node, f *fronts, serving map[string]fun
 		}()
 	}
 	err := n.Run(ctx)
+	stop(err)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -78,10 +78,10 @@ func texts(value any) (all []string, wrong string) {
 	}
 	for _, v := range list {
 		switch v := v.(type) {
-		case string, bool, int64, json.Number:
+		case string, bool, int64, float64, json.Number:
 			all = append(all, fmt.Sprint(v))
 		default:
-			return nil, "has to be a text, a whole number, true or false, or a list of these"
+			return nil, "has to be a text, a number, true or false, or a list of these"
 		}
 	}
 	return all, ""

@@ -50,6 +50,7 @@ const (
 	Clients  Group = "Connections of clients"
 	TLS      Group = "TLS with clients"
 	Logs     Group = "The log of the server"
+	Traces   Group = "Traces"
 	History  Group = "The history of grants"
 	Timing   Group = "Timing: the same on all servers of a volume"
 )
@@ -65,13 +66,15 @@ func (s *Setting) Value() string {
 // Default returns the default value as text.
 func (s *Setting) Default() string { return strings.Trim(s.flag.DefValue, "[]") }
 
-// Type returns a word for the values: bool, duration, int, list or string.
+// Type returns a word for the values: bool, duration, int, list, number or string.
 func (s *Setting) Type() string {
 	switch t := s.flag.Value.Type(); {
 	case s.list() != nil:
 		return "list"
 	case t == "uint32" || t == "int64":
 		return "int"
+	case t == "float64":
+		return "number"
 	default:
 		return t
 	}
@@ -112,6 +115,8 @@ func wanted(kind string) string {
 		return "a duration such as 300ms, 10s or 2h"
 	case "int":
 		return "a whole number that is not too large"
+	case "number":
+		return "a number such as 0.01"
 	default:
 		return "a " + kind
 	}

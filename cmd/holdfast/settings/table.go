@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/trace"
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
@@ -23,14 +24,16 @@ type Server struct {
 	ID               uint32
 	Volume           string
 	DataDir          string
+	Secrets          string
 	Bind             string
 	UnsafeFilesystem bool
 
-	Listen     string
-	Unix       string
-	PerAddress int
-	Origins    []string
-	OldOrigins []string // of an older name
+	Listen      string
+	Unix        string
+	Connections int
+	PerAddress  int
+	Origins     []string
+	OldOrigins  []string // of an older name
 	// MetricsListen and Slow are for who operates the server.
 	MetricsListen string
 	Slow          time.Duration
@@ -43,6 +46,8 @@ type Server struct {
 	ClientCA        string
 
 	LogLevel, LogFormat string
+
+	Trace trace.Config
 
 	History primary.HistoryOptions
 
@@ -78,7 +83,7 @@ const (
 // table returns the settings. To add one, add a field to Server and a line here; `HOLDFAST_REWRITE=1 go test
 // ./cmd/holdfast/settings` writes the documentation anew.
 func (s *Server) table() []Setting {
-	return slices.Concat(s.identity(), s.clients(), s.tls(), s.logs(), s.history(), s.timings())
+	return slices.Concat(s.identity(), s.clients(), s.tls(), s.logs(), s.traces(), s.history(), s.timings())
 }
 
 // with returns a setting whose flag a method of pflag.FlagSet adds.
@@ -112,6 +117,7 @@ func (s *Server) identity() []Setting {
 			func(fl *pflag.FlagSet, name, help string) { fl.Uint32Var(&s.ID, name, 0, help) }),
 		text(&s.Volume, "", Setting{Name: "volume", Group: Identity, Help: "the directory on the share"}),
 		text(&s.DataDir, "", Setting{Name: "data-dir", Group: Identity, Help: "a directory for this server only, on a local disk: it records how far the volume was, so that an old backup in its place is noticed, and a replica's copy of the state; none to have none (default: /var/lib/holdfast/CLUSTER-ID, or below ~/.local/state when not root)"}),
+		text(&s.Secrets, "", Setting{Name: "secrets", Group: Identity, Help: "the directory of this host with the secrets of the volume, an absolute path, where the volume was made with init --secrets"}),
 		text(&s.Bind, "", Setting{Name: "bind", Group: Identity, Help: "listen on this host instead of the one in CLUSTER (0.0.0.0 in a container)"}),
 		with(Setting{Name: "unsafe-filesystem", Group: Identity, Help: "start although the filesystem can break the guarantees (see holdfast doctor); for tests only"},
 			func(fl *pflag.FlagSet, name, help string) { fl.BoolVar(&s.UnsafeFilesystem, name, false, help) }),
@@ -124,9 +130,11 @@ func (s *Server) clients() []Setting {
 		text(&s.Listen, "", Setting{Name: "listen", Group: Clients, Help: "listen for clients on this HOST:PORT instead of their address in CLUSTER, which other servers and clients go on using", check: address(&s.Listen)}),
 		text(&s.Unix, "", Setting{Name: "unix", Group: Clients, Help: "also listen on a Unix socket at this path, such as /run/holdfast/holdfast.sock: users of this host are known by it"}),
 		text(&s.MetricsListen, "", Setting{Name: "metrics-listen", Group: Clients, Help: "also serve /metrics, /livez and /readyz on this HOST:PORT, in plain text and to everybody: they name nothing", check: address(&s.MetricsListen)}),
+		number(&s.Connections, serve.Connections, Setting{Name: "max-connections", Group: Clients, Help: "how many connections clients may have in all; fewer where file descriptors allow fewer",
+			check: func() error { return need(s.Connections >= 1, "%d: use 1 or more", s.Connections) }}),
 		number(&s.PerAddress, serve.ConnectionsPerAddress, Setting{Name: "max-connections-per-address", Group: Clients, Live: true, Help: "how many connections of clients one address may have; give more where a load balancer speaks for many. This host has no such bound",
 			check: func() error { return need(s.PerAddress >= 1, "%d: use 1 or more", s.PerAddress) }}),
-		list(&s.Origins, Setting{Name: "web-origins", Group: Clients, Live: true, Help: "let web pages of these origins use this server, such as https://*.example.com (may be repeated)", check: pages(&s.Origins)}),
+		list(&s.Origins, Setting{Name: "web-origins", Group: Clients, Live: true, Help: "let web pages of these origins use this server, such as https://*.example.com; in the host, * stands before a dot and a name only (may be repeated)", check: pages(&s.Origins)}),
 		list(&s.OldOrigins, Setting{Name: "ws-origin", Group: Clients, Live: true, Hidden: true, Help: "the older name of web-origins", check: pages(&s.OldOrigins)}),
 	}
 	for i, name := range deprecated() {
@@ -154,7 +162,7 @@ func (s *Server) tls() []Setting {
 	return []Setting{
 		text(&s.TLSMin, TLS13, Setting{Name: "tls-min", Group: TLS, Help: "the oldest version of TLS that clients may speak: 1.3, or 1.2 for those that know no other",
 			check: func() error { return oneOf(s.TLSMin, TLS13, TLS12) }}),
-		list(&s.Names, Setting{Name: "names", Group: TLS, Help: "further names and addresses by which clients reach this server, for its certificate, such as that of a load balancer"}),
+		list(&s.Names, Setting{Name: "names", Group: TLS, Help: "further names and addresses by which clients reach this server, for its certificate, and for HTTP in plain text without a credential, such as that of a load balancer"}),
 		text(&s.TLSCert, "", Setting{Name: "tls-cert", Group: TLS, Live: true, Help: "a PEM file with a certificate for clients, and those of its authorities, beside the one that the volume's own authority signs; it is read again every 10 s",
 			check: func() error {
 				return need(s.TLSCert == "" || s.TLSKey != "", "is set and tls-key is not: give both, or none")
@@ -178,6 +186,22 @@ func (s *Server) logs() []Setting {
 		}}),
 		duration(&s.Slow, 500*time.Millisecond, Setting{Name: "slow", Group: Logs, Help: "log where the time went of calls that take longer than this, at most one each second; 0 = never",
 			check: func() error { return need(s.Slow >= 0, "%v: use 0 or more", s.Slow) }}),
+	}
+}
+
+func (s *Server) traces() []Setting {
+	c := &s.Trace
+	return []Setting{
+		text(&c.OTLP, "", Setting{Name: "trace-otlp", Group: Traces, Live: true, Help: "send traces of some calls to the collector at this HOST:PORT, by OTLP over gRPC in plain text; https://HOST:PORT for TLS",
+			check: func() error {
+				if c.OTLP == "" {
+					return nil
+				}
+				return trace.CheckOTLP(c.OTLP)
+			}}),
+		with(Setting{Name: "trace-sample", Group: Traces, Live: true, Help: "the share of calls that are traced, from 0 to 1, beside those of clients that send a sampled traceparent; 0 = none, not those either",
+			check: func() error { return need(c.Sample >= 0 && c.Sample <= 1, "%v: use 0 to 1", c.Sample) }},
+			func(fl *pflag.FlagSet, name, help string) { fl.Float64Var(&c.Sample, name, 0.01, help) }),
 	}
 }
 

@@ -54,9 +54,10 @@ func Options() []grpc.ServerOption {
 	}
 }
 
-// Register makes g serve clients with s. Calls that are meant for another cluster are refused.
+// Register makes g serve clients with s, and describe what it serves. Calls that are meant for another cluster are refused.
 func Register(g *grpc.Server, s *service.Service) {
 	g.RegisterService(describe(s.Cluster()), &server{s: s})
+	registerReflection(g, s)
 }
 
 // Local returns a client of a service in this process, without a connection. Streams are refused.
@@ -94,6 +95,12 @@ type server struct {
 
 // call answers a request of an operation that is no stream.
 func (g *server) call(ctx context.Context, o *ops.Operation, m proto.Message) (ops.Response, error) {
+	if traces := g.s.Traces(); traces.Tracer() != nil {
+		// Without a traceparent, chance chooses among the requests to the lock table only.
+		if parent := traceparentOf(ctx); parent != "" || o.Op != 0 {
+			ctx = traces.Begin(ctx, parent)
+		}
+	}
 	if o.Op == 0 {
 		r, err := o.Serve(ctx, g.s, m)
 		return unary(g.s, r, err)
@@ -279,6 +286,14 @@ func meantFor(meant, id string) error {
 		return nil
 	}
 	return status.Errorf(codes.FailedPrecondition, "this server belongs to cluster %s, and the call is meant for cluster %s", id, meant)
+}
+
+// traceparentOf returns the traceparent of a call, "" for none. Of several none counts.
+func traceparentOf(ctx context.Context) string {
+	if sent := metadata.ValueFromIncomingContext(ctx, wire.TraceparentKey); len(sent) == 1 {
+		return sent[0]
+	}
+	return ""
 }
 
 // clusterOf returns the cluster that a call is meant for, "" for any.

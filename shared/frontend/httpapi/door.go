@@ -58,7 +58,7 @@ func (d *Door) Append(ctx context.Context, parameters url.Values, data []byte) R
 }
 
 func (d *Door) execute(ctx context.Context, o *operation) Reply {
-	x := d.h.answer(ctx, o, true)
+	x := d.h.answer(d.h.traced(service.OneRequest(ctx), o, ""), o, true)
 	return Reply{x.status, x.body}
 }
 

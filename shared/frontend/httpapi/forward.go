@@ -4,6 +4,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/retry"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 )
@@ -160,7 +162,7 @@ var errMoved = errors.New("another server is primary now")
 
 // ask sends an operation to a server. It gives up when another server is primary, for a paused
 // primary may not answer for hours.
-func (h *Handler) ask(ctx context.Context, o *operation, m cluster.Member, epoch cluster.Epoch) (reply, error) {
+func (h *Handler) ask(ctx context.Context, o *operation, m cluster.Member, epoch cluster.Epoch) (x reply, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if o.wait >= 0 {
@@ -169,13 +171,18 @@ func (h *Handler) ask(ctx context.Context, o *operation, m cluster.Member, epoch
 		defer stop()
 	}
 	go h.cancelWhenMoved(ctx, cancel, m.ID, epoch)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.HTTPAddress()+o.path, bytes.NewReader(o.body))
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(o.method, http.MethodPost), "http://"+m.HTTPAddress()+o.path, bytes.NewReader(o.body))
 	if err != nil {
 		return reply{}, err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set(forwardedHeader, fmt.Sprint(h.s.Self()))
 	h.passOn(ctx, r)
+	if t := serving.TraceOf(ctx); t != nil {
+		parent, end := t.Forward(m.ID)
+		r.Header.Set(wire.TraceparentKey, parent)
+		defer func() { end(cmp.Or(x.status, cluster.StatusUnknown)) }()
+	}
 	resp, err := h.opt.Transport.RoundTrip(r)
 	if err != nil {
 		return reply{}, err

@@ -7,11 +7,13 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -55,6 +57,8 @@ type Options struct {
 	Pages *origins.Policy
 	// Metrics serves the metrics of this server; nil = it has none.
 	Metrics http.Handler
+	// LockMetrics returns what serves the metrics of locks that were read, with the identities of holders if asked to; nil = there are none.
+	LockMetrics func(read *pb.ListLocksResponse, holders bool) http.Handler
 	// Loops returns by how much each loop of this server is late; nil = they are never late. It must not wait.
 	Loops func(time.Time) map[string]time.Duration
 }
@@ -79,8 +83,14 @@ func New(s *service.Service, opt Options) *Handler {
 		opt.Pages = origins.New(nil)
 	}
 	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), page: page.New(), asking: make(chan struct{}, eachAtOnce)}
+	methods := map[string][]string{} // by path
 	for route, f := range h.routes() {
-		h.handle(route, f)
+		method, path, _ := strings.Cut(route, " ")
+		h.mux.HandleFunc(route, f)
+		methods[path] = append(methods[path], method)
+	}
+	for path, allowed := range methods {
+		h.refuseOthers(path, allowed)
 	}
 	h.mux.HandleFunc("/", h.notFound)
 	h.inner = h.Authenticated(h.mux)
@@ -139,7 +149,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.meantForAnother(w, r) {
 		return
 	}
-	h.inner.ServeHTTP(w, r)
+	h.inner.ServeHTTP(w, r.WithContext(service.OneRequest(r.Context())))
 }
 
 // Authenticated returns next for requests whose context has their caller, see serving.CallerOf. Requests with a
@@ -147,7 +157,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // holdfast.bearer.CREDENTIAL as a second protocol.
 func (h *Handler) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		credential := wire.BearerOf(r.Header.Get("Authorization"))
+		credential := cmp.Or(wire.BearerOf(r.Header.Get("Authorization")), basicCredential(r))
 		for _, words := range r.Header["Sec-Websocket-Protocol"] {
 			for word := range strings.SplitSeq(words, ",") {
 				if c, ok := strings.CutPrefix(strings.TrimSpace(word), bearerProtocol); ok {
@@ -170,8 +180,25 @@ func (h *Handler) Authenticated(next http.Handler) http.Handler {
 			h.refuse(w, 0, err)
 			return
 		}
+		if err := h.misled(c, r); err != nil {
+			h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(serving.WithCaller(r.Context(), c)))
 	})
+}
+
+// misled returns an error for a request that a page of another site may have sent under a name of its own, see origins.Policy.Host. Such a
+// page has no credential, and over TLS its browser had refused the certificate. Load balancers probe by any name.
+func (h *Handler) misled(c *access.Caller, r *http.Request) error {
+	if c.Name() != "" || !serving.PlainTCP(serving.RemoteOf(r.Context())) {
+		return nil
+	}
+	switch r.URL.Path {
+	case "/healthz", "/livez", "/readyz": // they tell only whether this server is well
+		return nil
+	}
+	return h.opt.Pages.Host(r)
 }
 
 // bearerProtocol begins the protocol of a WebSocket that is a credential.
@@ -180,6 +207,7 @@ const bearerProtocol = "holdfast.bearer."
 // routes returns the handlers by method and path.
 func (h *Handler) routes() map[string]http.HandlerFunc {
 	routes, writes, own := map[string]http.HandlerFunc{}, h.writes(), h.own()
+	maps.Copy(own, h.terraformRoutes())
 	for _, o := range ops.All() {
 		switch {
 		case o.Route == "":
@@ -197,16 +225,17 @@ func (h *Handler) own() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"append": h.append, "locks": h.listLocks, "lock": h.getLock, "why": h.whyLock, "watch": h.events, "history": h.history, "files": h.listFiles,
 		"file": h.readFile, "blame": h.blameFile, "status": h.status, "whoami": h.whoAmI, "keys": h.keys, "healthz": h.healthz, "livez": h.livez, "readyz": h.readyz, "metrics": h.metrics,
+		"lockmetrics": h.lockMetrics,
 	}
 }
 
-// handle serves a path with one method. Other methods are answered 405.
-func (h *Handler) handle(route string, f http.HandlerFunc) {
-	method, path, _ := strings.Cut(route, " ")
-	h.mux.HandleFunc(route, f)
+// refuseOthers answers 405 to requests for a path with other methods than those that it has.
+func (h *Handler) refuseOthers(path string, methods []string) {
+	slices.Sort(methods)
+	allowed := strings.Join(methods, ", ")
 	h.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Allow", method)
-		h.refuse(w, http.StatusMethodNotAllowed, wire.Invalid(fmt.Sprintf("%s: use %s", r.Method, method)))
+		w.Header().Set("Allow", allowed)
+		h.refuse(w, http.StatusMethodNotAllowed, wire.Invalid(fmt.Sprintf("%s: use %s", r.Method, allowed)))
 	})
 }
 
@@ -326,7 +355,20 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, parse func([]byt
 
 // execute runs an operation for a client and sends the answer.
 func (h *Handler) execute(w http.ResponseWriter, r *http.Request, o *operation) {
-	h.send(w, h.answer(r.Context(), o, r.Header.Get(forwardedHeader) == ""))
+	parent := ""
+	if sent := r.Header.Values(wire.TraceparentKey); len(sent) == 1 { // of several none counts
+		parent = sent[0]
+	}
+	h.send(w, h.answer(h.traced(r.Context(), o, parent), o, r.Header.Get(forwardedHeader) == ""))
+}
+
+// traced returns the context of an operation with its trace, if it is traced: by the traceparent of its caller, "" for none. Without
+// one, chance chooses among the requests to the lock table only.
+func (h *Handler) traced(ctx context.Context, o *operation, parent string) context.Context {
+	if parent == "" && o.request == nil {
+		return ctx
+	}
+	return h.s.Traces().Begin(ctx, parent)
 }
 
 // answer runs an operation for a client, and abandons an acquire of a client that is gone or will

@@ -25,12 +25,15 @@ import (
 
 // operation is a request to the primary, decoded and with its IDs, beside its form over HTTP.
 type operation struct {
-	path string // with the query
-	body []byte
+	method string // "" = POST
+	path   string // with the query
+	body   []byte
 	// local executes it on this server.
 	local func(context.Context) (reply, error)
 	// request is nil where the lock table is not asked.
 	request *locktable.Request
+	// recorded is set if the lock table is asked, though request is nil: the primary alone knows the request.
+	recorded bool
 	// forwarded is that of the table of operations.
 	forwarded bool
 	// repeatable reports whether it may be sent again when it is not known to be executed.
@@ -46,7 +49,7 @@ type operation struct {
 // What is not the lock table's changes nothing that a later answer does not show.
 func (o *operation) settles(x reply) bool {
 	q := o.request
-	return q == nil || retry.Decided(x.status, x.committed, q.Op != locktable.OpBreak)
+	return q == nil && !o.recorded || retry.Decided(x.status, x.committed, q == nil || q.Op != locktable.OpBreak)
 }
 
 // unknown returns the answer to an operation that may have been executed.

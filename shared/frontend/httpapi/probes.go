@@ -13,7 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // stuckAfter is by how much a loop has to be late before the process counts as stuck. A machine that is short of CPU is not
@@ -26,16 +28,15 @@ func (h *Handler) Probes() http.Handler {
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
 	if h.opt.Metrics != nil {
-		mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait))
-			h.opt.Metrics.ServeHTTP(w, r)
-		})
+		mux.HandleFunc("GET /metrics", scrape(h.opt.Metrics))
 	}
 	return mux
 }
 
 // livez answers 200 unless a loop of this process is stuck. It asks neither the volume nor a quorum nor another server: to start
-// the process anew would mend none of them.
+// the process anew would mend none of them. So it does not watch the goroutine that commits, either, which waits for the volume: where
+// that does not come through, another server takes over from a stalled primary (package election), and the process ends itself if the
+// goroutine does not return from its term.
 func (h *Handler) livez(w http.ResponseWriter, r *http.Request) {
 	var checks []service.Check
 	if h.opt.Loops != nil {
@@ -89,6 +90,37 @@ func (h *Handler) metrics(w http.ResponseWriter, r *http.Request) {
 		h.notFound(w, r)
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait)) // a scraper that does not read holds a place
-	h.opt.Metrics.ServeHTTP(w, r)
+	scrape(h.opt.Metrics)(w, r)
+}
+
+// lockMetrics serves the metrics of the locks that a scrape names, to callers that may read them.
+func (h *Handler) lockMetrics(w http.ResponseWriter, r *http.Request) {
+	var names []string
+	var prefix *string
+	holders := false
+	if err := parameters(r, map[string]func(string) error{
+		"lock":    func(s string) error { names = append(names, s); return nil },
+		"prefix":  func(s string) error { prefix = &s; return nil },
+		"holders": yes(&holders),
+	}, "lock"); err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	read, err := h.s.SampleLocks(r.Context(), names, prefix)
+	switch {
+	case err != nil || read.GetStatus() != pb.Status_STATUS_OK:
+		h.sendRead(w, read, err, func() any { return wire.LocksBodyOf(read) })
+	case h.opt.LockMetrics == nil:
+		h.notFound(w, r)
+	default:
+		scrape(h.opt.LockMetrics(read, holders))(w, r)
+	}
+}
+
+// scrape returns a function that serves metrics. Few scrapes may be under way at once, so one that is not read ends after bodyWait.
+func scrape(metrics http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait))
+		metrics.ServeHTTP(w, r)
+	}
 }

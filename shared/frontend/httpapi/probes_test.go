@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -113,4 +114,30 @@ func TestMetricsPath(t *testing.T) {
 	if code, _ := probe(t, h.Probes(), "/v1/status"); code != 404 {
 		t.Errorf("beside the probes something else is served: %d", code)
 	}
+}
+
+// slow is a scraper's connection that remembers until when it may be written to.
+type slow struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (s *slow) SetWriteDeadline(until time.Time) error {
+	s.until = until
+	return nil
+}
+
+// TestAScrapeEnds: few scrapes may be under way at once, so one that is not read holds its place for bodyWait only.
+func TestAScrapeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("up 1\n")) }) //nolint:errcheck // to a recorder
+		h := New(service.New(&probed{}, service.Options{}), Options{Log: zerolog.Nop(), Metrics: m})
+		for name, h := range map[string]http.Handler{"the port for clients": h, "the port for metrics": h.Probes()} {
+			w := &slow{ResponseRecorder: httptest.NewRecorder()}
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+			if want := time.Now().Add(bodyWait); !w.until.Equal(want) {
+				t.Errorf("on %s a scrape may take until %v, want %v", name, w.until, want)
+			}
+		}
+	})
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// parameters reads a query with these functions, by name: each parameter at most once, none
+// parameters reads a query with these functions, by name: each parameter at most once but for those in several, none
 // unknown. Its errors are for the client.
-func parameters(r *http.Request, into map[string]func(string) error) error {
+func parameters(r *http.Request, into map[string]func(string) error, several ...string) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return wire.Invalid("query: " + err.Error())
@@ -31,11 +31,13 @@ func parameters(r *http.Request, into map[string]func(string) error) error {
 		if !ok {
 			return wire.Invalid(fmt.Sprintf("unknown parameter %q: allowed are %s", name, strings.Join(slices.Sorted(maps.Keys(into)), ", ")))
 		}
-		if len(values) != 1 {
+		if len(values) != 1 && !slices.Contains(several, name) {
 			return wire.Invalid(fmt.Sprintf("parameter %q is given %d times", name, len(values)))
 		}
-		if err := set(values[0]); err != nil {
-			return wire.Invalid(fmt.Sprintf("parameter %q: %v", name, err))
+		for _, v := range values {
+			if err := set(v); err != nil {
+				return wire.Invalid(fmt.Sprintf("parameter %q: %v", name, err))
+			}
 		}
 	}
 	return nil

@@ -177,7 +177,8 @@ func (x *sse) flush() error { return x.c.Flush() }
 // send sends a message of the watch.
 func (x *sse) send(r *pb.WatchResponse) error {
 	status := wire.FromStatus(r.GetStatus())
-	again := wire.HTTPCode(status) == http.StatusServiceUnavailable || status == cluster.StatusCancelled
+	tooFast := status == cluster.StatusLimited && r.GetRetryAfterMs() > 0
+	again := wire.HTTPCode(status) == http.StatusServiceUnavailable || status == cluster.StatusCancelled || tooFast
 	if !x.began && status != cluster.StatusOK && !(x.patient && again) {
 		x.h.send(x.w, answerReply(&pb.Answer{
 			Status: r.Status, Message: r.GetMessage(), Primary: r.GetPrimary(), RetryAfterMs: r.GetRetryAfterMs(),

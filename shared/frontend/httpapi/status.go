@@ -75,6 +75,7 @@ func (h *Handler) askEach(ctx context.Context, b *wire.StatusBody) {
 		}
 		seen := &b.Servers[a.i]
 		a.s.Reachable, a.s.HeardAgo, a.s.Conflict, a.s.Unwaited = seen.Reachable, seen.HeardAgo, seen.Conflict || a.s.Conflict, seen.Unwaited
+		a.s.Joining, a.s.Joins = seen.Joining, seen.Joins
 		a.s.FeatureLevel = cmp.Or(a.s.FeatureLevel, seen.FeatureLevel)
 		*seen = *a.s
 	}

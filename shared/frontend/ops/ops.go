@@ -184,8 +184,14 @@ func (o *Operation) Path() string {
 	return path
 }
 
-// Posted reports whether requests are posted over HTTP, and so may come over a WebSocket.
-func (o *Operation) Posted() bool { return strings.HasPrefix(o.Route, http.MethodPost) }
+// Posted reports whether requests are posted over HTTP to the operation's own path, and so may come over a WebSocket. What is posted to the path
+// of a name is no request of ours.
+func (o *Operation) Posted() bool {
+	return strings.HasPrefix(o.Route, http.MethodPost) && !o.HasName()
+}
+
+// HasName reports whether the path over HTTP ends with a name.
+func (o *Operation) HasName() bool { return strings.HasSuffix(o.Route, "{name...}") }
 
 // Open reports whether a request is answered also for a credential that is none: clients find the primary by such requests,
 // and monitors look after the server. Not so whoami, whose caller wants to know what is wrong with his credential.

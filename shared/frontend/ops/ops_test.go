@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,7 +85,7 @@ func TestTableFitsItself(t *testing.T) {
 		if o.Posted() && (o.Path() != "/v1/"+o.Name || !o.Unary() || !o.Forwarded) {
 			t.Errorf("%s is posted to %s", o.Name, o.Path())
 		}
-		if o.Repeat == ops.Once && (o.Op == 0 || o.Op != locktable.OpOpenClient && field(o, "request_id") == nil) {
+		if byLockID := strings.Contains(o.Route, "/v1/terraform/"); o.Repeat == ops.Once && !byLockID && (o.Op == 0 || o.Op != locktable.OpOpenClient && field(o, "request_id") == nil) {
 			t.Errorf("%s is executed once, and has no request ID", o.Name)
 		}
 	}
@@ -244,9 +245,9 @@ func TestInto(t *testing.T) {
 	}
 }
 
-// TestMetricsNeedACaller: probes are for everybody, metrics for callers that the rules permit anything.
+// TestMetricsNeedACaller: probes are for everybody, metrics for callers that the rules permit anything, and those of locks for who may read them.
 func TestMetricsNeedACaller(t *testing.T) {
-	want := map[string]access.Verb{"metrics": access.Keep, "livez": access.Open, "readyz": access.Open, "healthz": access.Open}
+	want := map[string]access.Verb{"metrics": access.Keep, "lockmetrics": access.Read, "livez": access.Open, "readyz": access.Open, "healthz": access.Open}
 	for _, o := range ops.All() {
 		if v, ok := want[o.Name]; ok && o.Verb != v {
 			t.Errorf("%s are of verb %q, want %q", o.Name, o.Verb, v)

@@ -94,6 +94,18 @@ var table = [...]Operation{
 		Name: "handover", Method: "Handover", Message: (*pb.HandoverRequest)(nil), Route: "POST /v1/handover",
 		Serve: serve((*service.Service).Handover), Server: Primary, Verb: access.Admin, Repeat: Again, Forwarded: true,
 	},
+	{ // it names the level, so a repeat finds it done
+		Name: "upgrade", Method: "Upgrade", Message: (*pb.UpgradeRequest)(nil), Route: "POST /v1/upgrade",
+		Serve: serve((*service.Service).Upgrade), Server: Primary, Verb: access.Admin, Repeat: Harmless, Forwarded: true,
+	},
+	{ // the server that is asked takes over, and no primary can help
+		Name: "takeover", Method: "Takeover", Message: (*pb.TakeoverRequest)(nil), Route: "POST /v1/takeover",
+		Serve: serve((*service.Service).Takeover), Server: Any, Verb: access.Admin, Repeat: Harmless, Forwarded: true,
+	},
+	{
+		Name: "members", Method: "ChangeMembers", Message: (*pb.ChangeMembersRequest)(nil), Route: "POST /v1/members",
+		Op: locktable.OpMembers, Server: Primary, Verb: access.Admin, Repeat: Once, Forwarded: true,
+	},
 
 	// Reads.
 	{
@@ -131,6 +143,22 @@ var table = [...]Operation{
 		Name: "watch", Method: "Watch", Message: (*pb.WatchRequest)(nil), Route: "GET /v1/watch",
 		Server: Any, Verb: access.Read, Repeat: Harmless,
 	},
+	// The states of Terraform and OpenTofu, package terraform. Their requests are those that the verbs are of.
+	{
+		Name: "lockstate", Route: "LOCK /v1/terraform/{name...}", Server: Primary, Verb: access.Acquire, Repeat: Once, Forwarded: true,
+	},
+	{
+		Name: "unlockstate", Route: "UNLOCK /v1/terraform/{name...}", Server: Primary, Verb: access.Keep, Repeat: Once, Forwarded: true,
+	},
+	{
+		Name: "state", Route: "GET /v1/terraform/{name...}", Server: Primary, Verb: access.Read, Repeat: Harmless, Forwarded: true,
+	},
+	{
+		Name: "putstate", Route: "POST /v1/terraform/{name...}", Server: Primary, Verb: access.Append, Repeat: Once, Forwarded: true, Data: true,
+	},
+	{
+		Name: "deletestate", Route: "DELETE /v1/terraform/{name...}", Server: Primary, Verb: access.Append, Repeat: Once, Forwarded: true,
+	},
 	{
 		Name: "status", Method: "Status", Message: (*pb.StatusRequest)(nil), Route: "GET /v1/status",
 		Serve: serve((*service.Service).Status), Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true,
@@ -148,4 +176,5 @@ var table = [...]Operation{
 	{Name: "livez", Route: "GET /livez", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 	{Name: "readyz", Route: "GET /readyz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 	{Name: "metrics", Route: "GET /metrics", Server: Any, Verb: access.Keep, Repeat: Harmless, AnyCluster: true},
+	{Name: "lockmetrics", Route: "GET /metrics/locks", Server: Any, Verb: access.Read, Repeat: Harmless},
 }

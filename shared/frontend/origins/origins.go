@@ -5,14 +5,20 @@
 // means anything here, so a page cannot act as somebody else: it needs a credential of its own where there are rules. What
 // this keeps out is pages that use the place in the network of whoever looks at them.
 //
+// A page could get around that by a name of its own site that leads to the server's address (DNS rebinding): for its browser,
+// the server is of the page's origin then. So Host says by which names a server may be asked.
+//
 // It speaks CORS (the Fetch standard) with HTTP, for fetch and EventSource. A handshake of WebSocket knows no CORS: there the server
 // alone decides.
 package origins
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -20,6 +26,7 @@ import (
 // Policy says which pages are permitted. It is safe for use by several goroutines.
 type Policy struct {
 	patterns atomic.Pointer[[]string]
+	names    atomic.Pointer[[]string] // by which the server is known, in lower case; nil = none yet
 	guard    *http.CrossOriginProtection
 }
 
@@ -40,22 +47,96 @@ func (p *Policy) Set(patterns []string) {
 	p.patterns.Store(&lower)
 }
 
+// matches reports whether a pattern stands for an origin; both are in lower case. Only * means something in a pattern, so the brackets of an
+// IPv6 address do not.
+func matches(pattern, origin string) bool {
+	ok, _ := path.Match(strings.ReplaceAll(pattern, "[", `\[`), origin)
+	return ok
+}
+
+// Know has the server be known by these names from the next request on. "*.example.com" stands for each name with one part
+// more than example.com, as in certificates. Addresses and localhost need no name.
+func (p *Policy) Know(names []string) {
+	lower := make([]string, len(names))
+	for i, n := range names {
+		lower[i] = canonical(n)
+	}
+	p.names.Store(&lower)
+}
+
+// Host returns an error for a request to a host that is neither an address, nor localhost, nor a name by which the server is
+// known, nor the host of a pattern without a wildcard. Browsers send it with every request, and pages cannot change it. A wildcard opens nothing
+// here, and neither does the origin of a page that is permitted: a name of a stranger may fit either, and that is what this keeps out.
+func (p *Policy) Host(r *http.Request) error {
+	host := hostname(r.Host)
+	address, err := netip.ParseAddr(host)
+	isAddress := err == nil && address.Zone() == "" // after which anything may stand, and nobody sends it
+	if host == "" || host == "localhost" || isAddress || p.knows(host) {
+		return nil // no browser leaves the host out
+	}
+	return fmt.Errorf("this server is not known by the name %q, so a web page that has it lead here could use the server by it (DNS rebinding); nothing was done. "+
+		"If the name is this server's, start it with --names %s; else ask by an address, by a name in CLUSTER, over TLS, or with a credential", host, host)
+}
+
+// knows reports whether the server is known by a name, or a pattern names it as it is.
+func (p *Policy) knows(host string) bool {
+	_, parent, _ := strings.Cut(host, ".")
+	if names := p.names.Load(); names != nil && (slices.Contains(*names, host) || parent != "" && slices.Contains(*names, "*."+parent)) {
+		return true
+	}
+	return slices.ContainsFunc(*p.patterns.Load(), func(pattern string) bool {
+		name := hostOf(pattern)
+		return name == host && !strings.Contains(name, "*")
+	})
+}
+
+// hostname returns the host of a host with or without a port, as names are compared.
+func hostname(hostport string) string {
+	if host, port, err := net.SplitHostPort(hostport); err == nil && strings.Trim(port, "0123456789") == "" {
+		hostport = host
+	}
+	return canonical(strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]"))
+}
+
+// hostOf returns the host of a pattern, whatever its port.
+func hostOf(pattern string) string {
+	_, host, _ := strings.Cut(pattern, "://")
+	return hostname(strings.ReplaceAll(host, ":*", ":0"))
+}
+
+// canonical returns a name as names are compared: case and the dot of the root mean nothing.
+func canonical(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
+
 // Check returns an error unless pattern is a pattern of origins: a scheme and a host, with the port where it is not the
-// scheme's, in which * matches any text without a slash, such as https://app.example.com, https://*.example.com or
-// http://localhost:3000.
+// scheme's, such as https://app.example.com or http://localhost:3000. * matches any text without a slash. In the host it stands before a
+// dot and a name only, as in https://*.example.com: anywhere else it would permit the pages of hosts of strangers.
 func Check(pattern string) error {
 	scheme, host, ok := strings.Cut(pattern, "://")
-	if _, err := path.Match(pattern, ""); err != nil || !ok || scheme == "" || host == "" || strings.Contains(host, "/") {
+	if !ok || scheme == "" || host == "" || strings.ContainsAny(pattern, "?\\@#") || strings.Contains(host, "/") || !bracketed(host) {
 		return fmt.Errorf("%q is no origin: use SCHEME://HOST[:PORT], such as https://app.example.com or https://*.example.com", pattern)
 	}
+	name := hostOf(pattern)
+	if i := strings.LastIndexByte(name, '*'); i >= 0 && (len(name) < i+3 || name[i+1] != '.') {
+		return fmt.Errorf("%q would permit the pages of every host that anybody gives such a name: in the host, * stands before a dot and a name only, as in https://*.example.com", pattern)
+	}
 	return nil
+}
+
+// bracketed reports whether the brackets of a host with or without a port are those of an IPv6 address, if there are any.
+func bracketed(host string) bool {
+	address, _, ok := strings.Cut(strings.TrimPrefix(host, "["), "]")
+	if !ok {
+		return !strings.ContainsAny(host, "[]")
+	}
+	_, err := netip.ParseAddr(address)
+	return err == nil && strings.HasPrefix(host, "[") && strings.Count(host, "]") == 1
 }
 
 // permits reports whether a pattern permits the origin of a request.
 func (p *Policy) permits(r *http.Request) bool {
 	origin := strings.ToLower(r.Header.Get("Origin"))
 	for _, pattern := range *p.patterns.Load() {
-		if ok, _ := path.Match(pattern, origin); ok {
+		if matches(pattern, origin) {
 			return true
 		}
 	}

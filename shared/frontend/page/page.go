@@ -6,6 +6,9 @@
 // everybody (docs/http.md), under the credential that its visitor gives it. It is plain HTML, CSS and JavaScript modules, with
 // nothing to build and nothing from elsewhere, and what it may do is bounded by the policy that it is sent with: scripts and
 // styles of this server only, and none that come as text.
+//
+// Beside it are the module for other pages and its example, see package javascript: a page on the same server may import
+// /page/holdfast.js, and others copy it.
 package page
 
 import (
@@ -18,6 +21,8 @@ import (
 	"net/http"
 	"path"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/clients/javascript"
 )
 
 //go:embed files
@@ -37,17 +42,19 @@ type Page struct {
 func New() *Page {
 	p := &Page{files: map[string][]byte{}}
 	sum := sha256.New()
-	err := fs.WalkDir(files, "files", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	for _, all := range []embed.FS{files, javascript.Files()} {
+		err := fs.WalkDir(all, ".", func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			b, err := all.ReadFile(name)
+			fmt.Fprintf(sum, "%s %d\n%s", name, len(b), b)
+			p.files["/page/"+path.Base(name)] = b
 			return err
+		})
+		if err != nil { // what was built in can be read
+			panic(fmt.Sprintf("read the page: %v", err))
 		}
-		b, err := files.ReadFile(name)
-		fmt.Fprintf(sum, "%s %d\n%s", name, len(b), b)
-		p.files["/page/"+path.Base(name)] = b
-		return err
-	})
-	if err != nil { // what was built in can be read
-		panic(fmt.Sprintf("read the page: %v", err))
 	}
 	p.files["/"] = p.files["/page/index.html"]
 	delete(p.files, "/page/index.html")

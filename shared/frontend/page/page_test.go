@@ -28,6 +28,7 @@ func TestFilesAndTheirHeaders(t *testing.T) {
 	p := New()
 	types := map[string]string{
 		"/": "text/html; charset=utf-8", "/page/main.js": "text/javascript; charset=utf-8", "/page/page.css": "text/css; charset=utf-8", "/page/icon.svg": "image/svg+xml",
+		"/page/holdfast.js": "text/javascript; charset=utf-8", "/page/example.js": "text/javascript; charset=utf-8", "/page/example.html": "text/html; charset=utf-8",
 	}
 	for path, want := range types {
 		if !p.Has(path) {

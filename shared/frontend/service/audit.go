@@ -89,6 +89,23 @@ func (s *Service) auditHandover(ctx context.Context, to cluster.ServerID, err er
 	s.audit(e)
 }
 
+// auditUpgrade tells that somebody raised the feature level of the cluster, or may have.
+func (s *Service) auditUpgrade(ctx context.Context, level uint32, out *locktable.Outcome, err error) {
+	e := event(audit.KindUpgrade, serving.CallerOf(ctx), serving.RemoteOf(ctx))
+	e.Level, e.Status, e.Message = level, out.Status.String(), out.Message
+	if err != nil {
+		e.Status, e.Message = statusOf(err)
+	}
+	s.audit(e)
+}
+
+// auditTakeover tells that somebody permitted this server to be primary without a majority, or wanted to.
+func (s *Service) auditTakeover(ctx context.Context, own cluster.ServerID, reason string, out *locktable.Outcome) {
+	e := event(audit.KindTakeover, serving.CallerOf(ctx), serving.RemoteOf(ctx))
+	e.To, e.Reason, e.Status, e.Message = own, reason, out.Status.String(), out.Message
+	s.audit(e)
+}
+
 // auditForeign tells of a request for what belongs to another identity, which the primary refused.
 func (s *Service) auditForeign(c *access.Caller, from net.Addr, v access.Verb, lock, file string, out *locktable.Outcome) {
 	s.auditRefusal(&wire.Error{Status: out.Status, Message: out.Message}, c, from, v, lock, file)
@@ -109,6 +126,8 @@ func (s *Service) Executed(q *locktable.Request, c *access.Caller, from net.Addr
 		kind = audit.KindUnbind
 	case locktable.OpRotate:
 		kind = audit.KindRotate
+	case locktable.OpMembers:
+		kind = audit.KindMembers
 	default:
 		return
 	}
@@ -117,6 +136,10 @@ func (s *Service) Executed(q *locktable.Request, c *access.Caller, from net.Addr
 	}
 	e := event(kind, c, from)
 	e.Lock, e.File, e.Token, e.Actor, e.Reason, e.GraceMs = string(q.Lock), string(q.File), q.Token, q.Actor, q.Reason, q.Grace.Milliseconds()
+	if kind == audit.KindMembers {
+		x := q.Members.Change
+		e.To, e.Command = x.Server.ID, x.String()
+	}
 	e.Status, e.Message = out.Status.String(), out.Message
 	s.audit(e)
 }

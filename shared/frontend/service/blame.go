@@ -30,7 +30,7 @@ func (s *Service) BlameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.Bl
 		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, err.Error()
 		return r, nil
 	}
-	if r.Status, r.Message = answerTo(s.permission(ctx).admit(access.Read, "", q.GetFile())); r.Status != pb.Status_STATUS_OK {
+	if r.Status, r.Message = answerTo(s.permission(ctx).admit(ctx, access.Read, "", q.GetFile())); r.Status != pb.Status_STATUS_OK {
 		return r, nil
 	}
 	var state locktable.FileState

@@ -80,37 +80,52 @@ type fileEnd struct {
 // fileState asks where a file ends. A refusal is a *wire.Error; any other error is the end of
 // ctx.
 func (s *Service) fileState(ctx context.Context, name cluster.FileName) (fileEnd, error) {
+	end, bound, err := s.boundState(ctx, name)
+	if err == nil && !bound {
+		err = wire.Invalid(fmt.Sprintf("file %q is not bound to a lock: this service reads protected files only", name))
+	}
+	if err != nil {
+		return fileEnd{}, err
+	}
+	return end, nil
+}
+
+// boundState is fileState for who wants to know whether the file is bound to a lock.
+func (s *Service) boundState(ctx context.Context, name cluster.FileName) (end fileEnd, bound bool, err error) {
 	if err := name.Validate(); err != nil {
-		return fileEnd{}, wire.Invalid(err.Error())
+		return end, false, wire.Invalid(err.Error())
 	}
 	if err := s.permit(ctx, access.Read, "", string(name)); err != nil {
-		return fileEnd{}, err
+		return end, false, err
 	}
 	limited, cancel := context.WithTimeout(ctx, fileWait)
 	defer cancel()
 	state, bound, reading, message, err := s.b.File(limited, name)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		return fileEnd{}, &wire.Error{Status: cluster.StatusStorageUnavailable, Message: fmt.Sprintf("file %q: appends to it are not written yet: try again", name)}
+		return end, false, &wire.Error{Status: cluster.StatusStorageUnavailable, Message: fmt.Sprintf("file %q: appends to it are not written yet: try again", name)}
 	case err != nil:
-		return fileEnd{}, err
+		return end, false, err
 	case reading.Status != cluster.StatusOK:
-		return fileEnd{}, &wire.Error{Status: reading.Status, Message: message, Epoch: reading.Epoch}
-	case !bound:
-		return fileEnd{}, wire.Invalid(fmt.Sprintf("file %q is not bound to a lock: this service reads protected files only", name))
+		return end, false, &wire.Error{Status: reading.Status, Message: message, Epoch: reading.Epoch}
 	}
-	return fileEnd{state, reading}, nil
+	return fileEnd{state, reading}, bound, nil
 }
 
 // beginRead is fileState for a request that begins with it: that counts against the rate of the caller.
 func (s *Service) beginRead(ctx context.Context, name cluster.FileName) (fileEnd, error) {
-	if err := name.Validate(); err != nil {
-		return fileEnd{}, wire.Invalid(err.Error())
-	}
-	if err := s.permission(ctx).admit(access.Read, "", string(name)); err != nil {
+	if err := s.admitRead(ctx, name); err != nil {
 		return fileEnd{}, err
 	}
 	return s.fileState(ctx, name)
+}
+
+// admitRead admits a request that reads a file. A refusal is a *wire.Error.
+func (s *Service) admitRead(ctx context.Context, name cluster.FileName) error {
+	if err := name.Validate(); err != nil {
+		return wire.Invalid(err.Error())
+	}
+	return s.permission(ctx).admit(ctx, access.Read, "", string(name))
 }
 
 // wants returns a *wire.Error unless generation, 0 for the present one, is the one that is there
@@ -333,7 +348,7 @@ func (s *Service) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.Li
 		}, nil
 	}
 	allowed := s.permission(ctx)
-	if err := allowed.admit(access.Read, "", ""); err != nil {
+	if err := allowed.admit(ctx, access.Read, "", ""); err != nil {
 		status, message := answerTo(err)
 		return &pb.ListFilesResponse{Status: status, Message: message}, nil
 	}

@@ -66,11 +66,14 @@ func (s *Service) FollowFile(ctx context.Context, q *pb.FollowFileRequest, send 
 	return err // of send
 }
 
-// enterFollow counts a follow, which is a watch to quotas. The other refusals are those of begin.
+// enterFollow counts a follow, which is a watch to quotas, and a request when it begins. The other refusals are those of begin.
 func (s *Service) enterFollow(ctx context.Context, name cluster.FileName) (end func(), err error) {
 	allowed := s.permission(ctx)
 	if name.Validate() != nil || !allowed.May(access.Read, "", string(name)) {
 		return func() {}, nil
+	}
+	if _, err := allowed.await(ctx, 0); err != nil {
+		return nil, err
 	}
 	return allowed.enterWatch()
 }

@@ -61,9 +61,9 @@ func (s *Service) History(ctx context.Context, q *pb.HistoryRequest) (*pb.Histor
 	}
 	allowed := s.permission(ctx)
 	if x.Lock != "" {
-		err = allowed.admit(access.Read, string(x.Lock), "")
+		err = allowed.admit(ctx, access.Read, string(x.Lock), "")
 	} else {
-		err = allowed.admitPrefix(access.Read, x.Prefix)
+		err = allowed.admitPrefix(ctx, access.Read, x.Prefix)
 	}
 	if err != nil {
 		status, message := answerTo(err)

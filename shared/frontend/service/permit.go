@@ -57,6 +57,13 @@ func (p *Permission) look() bool {
 	return p.rules != nil
 }
 
+// Rules returns the rules in force, nil if there are none. Who asks before a check and again after what that allowed finds out whether
+// other rules came between.
+func (p *Permission) Rules() *access.Rules {
+	p.look()
+	return p.rules
+}
+
 // Check returns nil if the caller may do this with a lock and a file, "" for none, else why not: UNAUTHENTICATED where
 // another credential may help, PERMISSION_DENIED where the rules do not allow it. A refusal is told to the auditor.
 func (p *Permission) Check(v access.Verb, lock, file string) error {
@@ -96,11 +103,28 @@ func (p *Permission) judge(v access.Verb, may func() bool, lock, file string) er
 	if may() {
 		return nil
 	}
+	return p.denial(v, lock, file)
+}
+
+// denial returns the refusal of what the rules do not allow.
+func (p *Permission) denial(v access.Verb, lock, file string) error {
 	e := &wire.Error{Status: cluster.StatusPermissionDenied, Message: p.rights.Denial(v, lock, file)}
 	if p.caller == nil {
 		e.Status = cluster.StatusUnauthenticated
 	}
 	return e
+}
+
+// Withdrawn returns why the caller may not go on with what it was allowed before, nil if it may: its credential was revoked, or the rules do
+// not allow it any more. That a credential expires withdraws nothing.
+func (p *Permission) Withdrawn(v access.Verb, lock, file string) error {
+	if !p.look() {
+		return nil
+	}
+	if err := p.Ended(); err != nil || p.rights.May(v, lock, file) {
+		return err
+	}
+	return p.denial(v, lock, file)
 }
 
 // Ended returns an error if the caller's credential was revoked.
@@ -144,6 +168,10 @@ func (s *Service) permission(ctx context.Context) *Permission {
 // MayScrape returns nil if the caller of ctx may read the metrics of this server: every caller that the rules permit
 // anything may, since they name nothing.
 func (s *Service) MayScrape(ctx context.Context) error { return s.permit(ctx, access.Keep, "", "") }
+
+// MayDescribe returns nil if the caller of ctx may have the front end describe its messages: every caller that the rules permit anything
+// may. The description is no secret, but a server does no work for strangers.
+func (s *Service) MayDescribe(ctx context.Context) error { return s.permit(ctx, access.Keep, "", "") }
 
 // permit is Check for the caller of a request.
 func (s *Service) permit(ctx context.Context, v access.Verb, lock, file string) error {
@@ -294,6 +322,13 @@ func (s *Service) WhilePermitted(ctx context.Context, check func() error) (_ con
 		defer s.ongoing.Unlock()
 		delete(s.ongoing.all, x)
 	}
+}
+
+// OnNewRules calls look whenever something may not be permitted any more, see EndForbidden: by the goroutine of that, so it must
+// neither block nor call leave. Leave must be called at the end.
+func (s *Service) OnNewRules(look func()) (leave func()) {
+	_, leave = s.WhilePermitted(context.Background(), func() error { look(); return nil })
+	return leave
 }
 
 // OnRevoked calls ended, in a goroutine of its own, when the credential of the caller of ctx is revoked, unless ctx ends

@@ -22,6 +22,9 @@ const (
 	maxPage     = 1000
 	// maxCounted is how many locks Status counts one by one.
 	maxCounted = 10 * maxPage
+	// ringLooks is at how many grants a search for clients that wait for each other looks, and mostRings how many Status tells.
+	ringLooks = 4 * maxPage
+	mostRings = 8
 )
 
 func pageSize(n uint32) int {
@@ -100,7 +103,7 @@ func checkFreshness(r serving.Reading, primaryOnly bool, minLSN uint64) (pb.Stat
 	case r.Status != cluster.StatusOK:
 		return pb.Status(r.Status), ""
 	case primaryOnly && r.Local:
-		return pb.Status_STATUS_SECONDARY_MODE, "this server is not primary"
+		return pb.Status_STATUS_SECONDARY_MODE, "this server is not the primary"
 	case uint64(r.LSN) < minLSN:
 		return pb.Status_STATUS_SECONDARY_MODE, fmt.Sprintf("this server is at LSN %d", r.LSN)
 	}
@@ -161,7 +164,7 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 		return &pb.GetLockResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}, nil
 	}
 	allowed := s.permission(ctx)
-	if status, message := answerTo(allowed.admit(access.Read, q.GetLock(), "")); status != pb.Status_STATUS_OK {
+	if status, message := answerTo(allowed.admit(ctx, access.Read, q.GetLock(), "")); status != pb.Status_STATUS_OK {
 		return &pb.GetLockResponse{Status: status, Message: message}, nil
 	}
 	lock := lockSnapshot{view: locktable.LockView{Name: name}}
@@ -171,13 +174,17 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 		state locktable.FileState
 	}
 	var files []named
+	var mark locktable.Mark
+	var ring locktable.Ring
 	reading, err := s.b.Read(ctx, func(v serving.View) {
+		mark, _ = v.Table.Mark(name)
 		l, ok := v.Table.Lock(name)
 		if !ok {
 			return
 		}
 		room := pageSize(q.GetMaxWaiters())
 		lock = snapshotLock(v, l, &room)
+		ring = v.Table.RingOf(name, ringLooks)
 		for w := range v.Table.Waiters(name) {
 			if len(waiters) == pageSize(q.GetMaxWaiters()) {
 				break
@@ -198,6 +205,10 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 		return r, nil
 	}
 	r.Lock = lock.proto()
+	r.Lock.LastToken, r.Lock.Done, r.Lock.DoneToken = uint64(mark.Last), string(mark.Slot), uint64(mark.By)
+	if readsRing(allowed, ring) {
+		r.Ring = convert.FromRing(ring)
+	}
 	for i := range waiters {
 		r.Lock.Waiters = append(r.Lock.Waiters, convert.FromWaiter(&waiters[i]))
 	}
@@ -208,6 +219,16 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 		r.Lock.Files = append(r.Lock.Files, convert.FromFile(files[i].name, &files[i].state))
 	}
 	return r, nil
+}
+
+// readsRing reports whether the caller may read each lock of a ring.
+func readsRing(allowed *Permission, ring locktable.Ring) bool {
+	for i := range ring {
+		if !allowed.May(access.Read, string(ring[i].Waiter.Lock), "") {
+			return false
+		}
+	}
+	return true
 }
 
 // page reads size locks after a name, and one more if there is one.
@@ -271,7 +292,7 @@ func (s *Service) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.Li
 		}, nil
 	}
 	allowed := s.permission(ctx)
-	if err := allowed.admit(access.Read, "", ""); err != nil {
+	if err := allowed.admit(ctx, access.Read, "", ""); err != nil {
 		status, message := answerTo(err)
 		return &pb.ListLocksResponse{Status: status, Message: message}, nil
 	}

@@ -209,7 +209,7 @@ func (l *lockSnapshot) advance(e *pb.Event, local bool) bool {
 		l.updateHolder(e, local)
 	case locktable.KindEnqueue:
 		v.QueueLength++
-	case locktable.KindWaitTimeout, locktable.KindCancel:
+	case locktable.KindWaitTimeout, locktable.KindCancel, locktable.KindSkip:
 		v.QueueLength--
 	case locktable.KindBind:
 		v.FileCount++
@@ -221,13 +221,12 @@ func (l *lockSnapshot) advance(e *pb.Event, local bool) bool {
 
 // addHolder adds a holder.
 func (l *lockSnapshot) addHolder(e *pb.Event, local bool) {
-	h := e.GetHolder()
 	x := sharer{remaining: convert.RemainingUnknown, grant: locktable.Grant{
 		Lock: l.view.Name, Token: cluster.Token(e.GetToken()), Epoch: cluster.Epoch(e.GetEpoch()),
 		Client: cluster.ClientID(e.GetClientId()), Request: cluster.RequestID(e.GetRequestId()), TTL: time.Duration(e.GetTtlMs()) * time.Millisecond,
 		Mode:   locktable.Mode(e.GetMode()),
-		Holder: locktable.Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
-		Since:  e.GetUnixMs(), Metadata: e.GetMetadata(), Identity: h.GetIdentity(),
+		Holder: convert.ToHolder(e.GetHolder()),
+		Since:  e.GetUnixMs(), Metadata: e.GetMetadata(), Identity: e.GetHolder().GetIdentity(),
 	}}
 	if !local {
 		x.remaining, x.heard = x.grant.TTL, true

@@ -52,6 +52,9 @@ type Options struct {
 	SearchWait time.Duration
 	// ResetWait is how long a client may leave a piece of a reset unread: 30 s by default.
 	ResetWait time.Duration
+	// MaxHold is how long a request that exceeds a rate is held at most before it is refused: 1 s by default; negative = it
+	// is refused at once.
+	MaxHold time.Duration
 	// Authenticator knows callers and rules. Without one everybody may do everything.
 	Authenticator access.Authenticator
 	// Prover signs proofs. Without one nothing is proved.
@@ -66,6 +69,8 @@ type Options struct {
 	Usage *Usage
 	// Tallies counts for metrics what happens; services may share them. nil = nothing is counted.
 	Tallies *Tallies
+	// Traces has what traces calls; services may share it. nil = nothing is traced.
+	Traces *serving.Traces
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.
@@ -74,6 +79,7 @@ func New(b serving.Backend, opt Options) *Service {
 	opt.MaxWatches = cmp.Or(opt.MaxWatches, maxWatches)
 	opt.SearchWait = cmp.Or(opt.SearchWait, searchWait)
 	opt.ResetWait = cmp.Or(opt.ResetWait, resetWait)
+	opt.MaxHold = cmp.Or(opt.MaxHold, maxHold)
 	if opt.Usage == nil {
 		opt.Usage = &Usage{}
 	}
@@ -92,6 +98,9 @@ func (s *Service) Self() cluster.ServerID { return s.self }
 // Cluster returns the ID of the cluster that this server belongs to.
 func (s *Service) Cluster() string { return s.cluster }
 
+// Traces returns what traces calls; nil, which traces nothing, where the service was made without.
+func (s *Service) Traces() *serving.Traces { return s.opt.Traces }
+
 // Watchers returns how many watches are served now.
 func (s *Service) Watchers() int { return int(s.watchers.Load()) }
 
@@ -109,29 +118,27 @@ func Identify(q *locktable.Request) bool {
 // the caller of ctx.
 func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
 	allowed := s.permission(ctx)
-	err := allowed.Check(VerbOf(q.Op), string(q.Lock), string(q.File))
-	if err == nil && Counts(q.Op) {
-		err = allowed.takeOne(len(q.Data))
-	}
-	if err != nil {
+	if err := allowed.admitRequest(ctx, q); err != nil {
 		return Refusal(err), nil
 	}
 	allowed.LimitTo(q)
-	asked := ctx
-	if q.Op == locktable.OpAcquire && q.Wait != 0 {
-		valid, leave := s.WhilePermitted(ctx, func() error { return s.permission(asked).Ended() })
+	asked, waits := ctx, q.Op == locktable.OpAcquire && q.Wait != 0
+	if waits {
+		lock := string(q.Lock)
+		valid, leave := s.WhilePermitted(ctx, func() error { return s.permission(asked).Withdrawn(access.Acquire, lock, "") })
 		defer leave()
 		ctx = valid
 	}
 	q.Identity = serving.CallerOf(ctx).Name()
+	place := locktable.Request{Op: locktable.OpCancel, Client: q.Client, Target: q.ID, Identity: q.Identity}
 	out, err := s.b.Do(ctx, q)
-	if refusal, ok := errors.AsType[*wire.Error](context.Cause(ctx)); ok && err != nil {
-		// The credential was revoked. Whoever waits in the queue is not kept there, but may have got the lock at this moment.
-		out = locktable.Outcome{Status: cluster.StatusUnknown, Message: refusal.Message + " while it waited"}
-		err = nil
-	}
 	if err != nil {
-		return nil, err
+		// What the rules say by now is not asked: another reason may have ended it, or they may permit it again.
+		refusal, withdrawn := errors.AsType[*wire.Error](context.Cause(ctx))
+		if !waits || !withdrawn {
+			return nil, err
+		}
+		out = s.leaveQueue(asked, &place, refusal)
 	}
 	s.Executed(q, serving.CallerOf(asked), serving.RemoteOf(ctx), &out)
 	if out.Client == "" {
@@ -360,7 +367,7 @@ func (s *Service) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answ
 	}
 	out := locktable.Outcome{Status: cluster.StatusOK}
 	if s.role() != rolePrimary {
-		out.Status, out.Message = cluster.StatusSecondaryMode, "this server is not primary"
+		out.Status, out.Message = cluster.StatusSecondaryMode, "this server is not the primary"
 		return s.Answer(&out), nil
 	}
 	if message := s.noSuccessor(cluster.ServerID(q.GetTo())); message != "" {
@@ -387,6 +394,41 @@ func (s *Service) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answ
 		}
 	}
 	return a, nil
+}
+
+// Upgrade raises the feature level of the cluster.
+func (s *Service) Upgrade(ctx context.Context, q *pb.UpgradeRequest) (*pb.Answer, error) {
+	if err := s.permit(ctx, access.Admin, "", ""); err != nil {
+		return Refusal(err), nil
+	}
+	if s.role() != rolePrimary {
+		return s.Answer(&locktable.Outcome{Status: cluster.StatusSecondaryMode, Message: "this server is not the primary"}), nil
+	}
+	if q.GetLevel() == 0 {
+		return Refusal(errors.New("level is missing: give the one that status has as next_level")), nil
+	}
+	out, err := s.b.Upgrade(ctx, q.GetLevel())
+	s.auditUpgrade(ctx, q.GetLevel(), &out, err)
+	if err != nil {
+		return nil, err
+	}
+	return s.Answer(&out), nil
+}
+
+// Takeover permits this server to be primary once without a majority.
+func (s *Service) Takeover(ctx context.Context, q *pb.TakeoverRequest) (*pb.Answer, error) {
+	if err := s.permit(ctx, access.Admin, "", ""); err != nil {
+		return Refusal(err), nil
+	}
+	own := s.b.Status().Server
+	var out locktable.Outcome
+	if to := cluster.ServerID(q.GetServer()); to != 0 && to != own {
+		out.Status, out.Message = cluster.StatusInvalidArgument, fmt.Sprintf("this is server %d, and server %d is to take over: ask that one, at its own address", own, to)
+	} else {
+		out = s.b.Takeover()
+	}
+	s.auditTakeover(ctx, own, q.GetReason(), &out)
+	return s.Answer(&out), nil
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
@@ -27,12 +28,17 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 	c := s.b.Status()
 	r := &pb.StatusResponse{
 		Status: pb.Status_STATUS_OK, ClusterId: c.ClusterID, ServerId: uint32(c.Server), Epoch: uint64(c.Epoch),
+		FeatureLevel: c.Level, NextLevel: c.Next, UpgradeWaitsFor: c.NextWaits,
+		MembersVersion: c.Members, HighestServerId: uint32(c.HighestID),
 	}
 	if m, _, ok := s.b.Primary(); ok {
 		r.Primary = &pb.Primary{Id: uint32(m.ID), Client: m.Client, Http: m.HTTPAddress()}
 	}
 	for i := range c.Servers {
 		x := serverProto(&c.Servers[i], c.Server)
+		if !c.Servers[i].Member.Joining {
+			r.MemberClients = append(r.MemberClients, x.Client)
+		}
 		if c.Servers[i].Member.ID == c.Server {
 			r.Role, r.Lsn = x.Role, x.Lsn
 		} else if q.GetLocal() {
@@ -56,10 +62,11 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 // forStrangers takes out of a status what tells more than where the servers are, and whether they live.
 func forStrangers(r *pb.StatusResponse) {
 	r.Lsn, r.Message = 0, "more is told to who shows a credential that may read"
+	r.FeatureLevel, r.NextLevel, r.UpgradeWaitsFor, r.MembersVersion, r.HighestServerId = 0, 0, nil, 0, 0
 	for i, x := range r.Servers {
 		r.Servers[i] = &pb.Server{
 			Id: x.Id, Role: x.Role, Epoch: x.Epoch, Client: x.Client, Http: x.Http,
-			Able: x.Able, Reachable: x.Reachable, HeardAgoMs: x.HeardAgoMs, Conflict: x.Conflict, Unwaited: x.Unwaited,
+			Able: x.Able, Reachable: x.Reachable, HeardAgoMs: x.HeardAgoMs, Conflict: x.Conflict, Unwaited: x.Unwaited, Joining: x.Joining,
 		}
 	}
 }
@@ -79,6 +86,7 @@ func serverProto(x *serving.ServerStatus, self cluster.ServerID) *pb.Server {
 		Version: x.Version, UptimeMs: wire.FloorMillis(x.Uptime),
 		Able: x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
 		HeardAgoMs: heard, Conflict: x.Conflict, Unwaited: x.Unwaited, FeatureLevel: x.FeatureLevel, ConfigPendingRestart: x.Restart,
+		Joining: x.Member.Joining, Joins: x.Joins,
 	}
 }
 
@@ -102,8 +110,10 @@ func roleProto(name string) pb.Role {
 func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 	var locks, clients, files int
 	quarantined := 0
+	var rings []locktable.Ring
 	reading, err := s.b.Read(ctx, func(v serving.View) {
 		locks, clients = v.Table.LockCount(), v.Table.ClientCount()
+		rings, _ = v.Table.Rings(mostRings, ringLooks)
 		for _, f := range v.Table.Files() {
 			if files++; f.Quarantined {
 				quarantined++
@@ -120,11 +130,17 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 	r.Lsn, r.AgeMs = uint64(reading.LSN), wire.CeilMillis(reading.Age)
 	t := &pb.TableStatus{Locks: uint64(locks), Clients: uint64(clients), Files: uint64(files), Quarantined: uint64(quarantined)}
 	r.Table = t
+	allowed := s.permission(ctx)
+	for _, ring := range rings {
+		if readsRing(allowed, ring) {
+			r.Rings = append(r.Rings, convert.FromRing(ring))
+		}
+	}
 	n := s.counted.of(countedFor{r.Role, r.Epoch}, func() counts { return s.countLocks(ctx) })
 	t.Held, t.Waiting, t.Unheard = n.held, n.waiting, n.unheard
 	if !n.all || files == maxPage {
 		upto := "the first locks"
-		if allowed := s.permission(ctx); allowed.May(access.Read, string(n.last), "") {
+		if allowed.May(access.Read, string(n.last), "") {
 			upto = fmt.Sprintf("the locks up to %q", n.last)
 		}
 		r.Message = fmt.Sprintf("a large table: held, waiting and unheard count %s, files at most %d", upto, maxPage)

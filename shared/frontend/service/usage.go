@@ -3,9 +3,11 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -32,46 +34,86 @@ const (
 // is ready for use by several goroutines.
 //
 // Renewals, releases, cancels and keep-alives are never counted: a quota takes no lock from anybody.
+//
+// No identity waits for another one here: each has a mutex of its own, and is found without one. A mutex that identities share is
+// taken only when an identity is new, or when a line of held requests begins or ends.
 type Usage struct {
-	mu    sync.Mutex
-	all   map[string]*usage // by identity, "" for all callers without one
-	swept int               // how many were left at the last sweep
+	all sync.Map // of *usage, by identity, "" for all callers without one
+	// holds is set while there are lines: who has no limits asks for little else.
+	holds atomic.Bool
+
+	sweeping struct {
+		sync.Mutex
+		known int // how many are in all
+		swept int // how many were left at the last sweep
+	}
+	mu struct { // taken after that of a usage
+		sync.Mutex
+		lines   map[*usage]struct{} // those whose line has something
+		serving bool                // serveLines runs
+	}
 }
 
 // usage is what one identity uses.
 type usage struct {
+	// held is set while a request that comes now has others before it. It is changed with mu held.
+	held atomic.Bool
+
+	mu              sync.Mutex    // guards the rest
+	forgotten       bool          // it is not in Usage.all any more
 	requests, bytes *rate.Limiter // nil before they are limited
+	line            line          // of requests that are held back
 	// sessions counts the connections of each session, by what tells it from others; watches are those that are served.
 	sessions map[any]int
 	watches  int
 }
 
-// of returns the usage of an identity. It is called with mu held.
-func (u *Usage) of(identity string, now time.Time) *usage {
-	x := u.all[identity]
-	if x != nil {
-		return x
-	}
-	if len(u.all) >= max(fewUsers, 2*u.swept) {
-		for id, x := range u.all {
-			if x.idle(now) {
-				delete(u.all, id)
-			}
+// lock returns the usage of an identity, whose mutex it has taken.
+func (u *Usage) lock(identity string, now time.Time) *usage {
+	for {
+		v, found := u.all.Load(identity)
+		if !found {
+			v = u.add(identity, now)
 		}
-		u.swept = len(u.all)
+		x := v.(*usage)
+		if x.mu.Lock(); !x.forgotten {
+			return x
+		}
+		x.mu.Unlock()
 	}
-	if u.all == nil {
-		u.all = map[string]*usage{}
-	}
-	x = &usage{sessions: map[any]int{}}
-	u.all[identity] = x
-	return x
 }
 
-// idle reports whether nothing is lost if the usage is forgotten.
-func (x *usage) idle(now time.Time) bool {
+// add returns the usage of an identity that had none. Where there are many, it forgets those that use nothing.
+func (u *Usage) add(identity string, now time.Time) any {
+	v, found := u.all.LoadOrStore(identity, &usage{sessions: map[any]int{}})
+	if found {
+		return v
+	}
+	u.sweeping.Lock()
+	defer u.sweeping.Unlock()
+	if u.sweeping.known++; u.sweeping.known <= max(fewUsers, 2*u.sweeping.swept) {
+		return v
+	}
+	left := 0
+	u.all.Range(func(id, other any) bool {
+		if other == v || !other.(*usage).forget(now) {
+			left++
+		} else {
+			u.all.Delete(id)
+		}
+		return true
+	})
+	u.sweeping.known, u.sweeping.swept = left, left
+	return v
+}
+
+// forget marks a usage as forgotten if nothing is lost by that, and reports whether it did.
+func (x *usage) forget(now time.Time) bool {
 	full := func(l *rate.Limiter) bool { return l == nil || l.TokensAt(now) >= float64(l.Burst()) }
-	return len(x.sessions) == 0 && x.watches == 0 && full(x.requests) && full(x.bytes)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.forgotten = len(x.sessions) == 0 && x.watches == 0 && !x.held.Load() && full(x.requests) && full(x.bytes)
+	return x.forgotten
 }
 
 // limiter returns the limiter of a rate, by what the rules say now. Burst is what may come at once.
@@ -88,57 +130,116 @@ func limiter(of **rate.Limiter, now time.Time, perSecond, burst int64) *rate.Lim
 	return l
 }
 
-// take counts requests that append so many bytes each, and returns how many of them, from the first one on, may go on now.
-// After them, wait returns after how long the request at an index may.
-func (u *Usage) take(identity string, l *access.Limits, sizes []int, now time.Time) (n int, wait func(i int) time.Duration) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	x := u.of(identity, now)
-	n = len(sizes)
-	var missing, missingBytes float64 // what there is of each, to be set off
-	var requests *rate.Limiter
+// limiters returns the limiters of the rates in l, nil for one that is not limited.
+func (x *usage) limiters(l *access.Limits, now time.Time) (requests, bytes *rate.Limiter) {
 	if l.Requests > 0 {
 		requests = limiter(&x.requests, now, l.Requests, l.Requests)
-		n = min(n, max(0, int(requests.TokensAt(now))))
 	}
 	if l.AppendBytes > 0 {
-		r := limiter(&x.bytes, now, l.AppendBytes, max(l.AppendBytes, cluster.MaxAppend))
-		left, sum := int(r.TokensAt(now)), 0
+		bytes = limiter(&x.bytes, now, l.AppendBytes, max(l.AppendBytes, cluster.MaxAppend))
+	}
+	return requests, bytes
+}
+
+// takeAll is take for requests that append so many bytes together, where all of them may go on now; else it counts none and reports false.
+func (x *usage) takeAll(l *access.Limits, requests, bytes int, now time.Time) bool {
+	ofRequests, ofBytes := x.limiters(l, now)
+	if ofBytes != nil && bytes > 0 && ofBytes.TokensAt(now) < float64(bytes) {
+		return false
+	}
+	return (ofRequests == nil || ofRequests.AllowN(now, requests)) && (ofBytes == nil || ofBytes.AllowN(now, bytes))
+}
+
+// take counts requests that append so many bytes each, and returns how many of them, from the first one on, may go on now. After
+// returns in how long so many of the others, which append so many bytes, may have gone on.
+func (x *usage) take(l *access.Limits, sizes []int, now time.Time) (n int, after func(requests int, bytes int64) time.Duration) {
+	n = len(sizes)
+	var left, leftBytes float64 // what there is of each, to be set off
+	ofRequests, ofBytes := x.limiters(l, now)
+	if ofRequests != nil {
+		n = min(n, max(0, int(ofRequests.TokensAt(now))))
+	}
+	if ofBytes != nil {
+		most, sum := int(ofBytes.TokensAt(now)), 0
 		for i, size := range sizes[:n] {
-			if size > 0 && sum+size > left {
+			if size > 0 && sum+size > most {
 				n = i
 				break
 			}
 			sum += size
 		}
-		r.AllowN(now, sum)
-		missingBytes = r.TokensAt(now)
+		ofBytes.AllowN(now, sum)
+		leftBytes = ofBytes.TokensAt(now)
 	}
-	if requests != nil { // those that the bytes refuse cost nothing
-		requests.AllowN(now, n)
-		missing = requests.TokensAt(now)
+	if ofRequests != nil { // those that the bytes refuse cost nothing
+		ofRequests.AllowN(now, n)
+		left = ofRequests.TokensAt(now)
 	}
-	return n, func(i int) time.Duration {
-		after, bytes := 0.0, 0
-		if l.Requests > 0 {
-			after = (float64(i-n+1) - missing) / float64(l.Requests)
+	perSecond, bytesPerSecond := l.Requests, l.AppendBytes
+	return n, func(requests int, bytes int64) time.Duration {
+		seconds := 0.0
+		if perSecond > 0 {
+			seconds = (float64(requests) - left) / float64(perSecond)
 		}
-		if l.AppendBytes > 0 {
-			for _, size := range sizes[n : i+1] {
-				bytes += size
-			}
-			after = max(after, (float64(bytes)-missingBytes)/float64(l.AppendBytes))
+		if bytesPerSecond > 0 && bytes > 0 {
+			seconds = max(seconds, (float64(bytes)-leftBytes)/float64(bytesPerSecond))
 		}
-		return min(max(minWait, time.Duration(after*float64(time.Second))), maxWait)
+		return time.Duration(min(seconds, maxWait.Seconds()) * float64(time.Second))
 	}
+}
+
+// advised returns when a request may come again that would have to wait for so long.
+func advised(wait time.Duration) time.Duration { return min(max(minWait, wait), maxWait) }
+
+// taken is what take has done with the requests of a message: the first ones go on now, those up to held wait in the line of their identity.
+type taken struct {
+	now, held int
+	// ahead is what is in that line, and after when so many requests with so many bytes may have gone on.
+	ahead      int
+	aheadBytes int64
+	after      func(requests int, bytes int64) time.Duration
+}
+
+// take counts requests of an identity that append so many bytes each, as far as they may go on now, and holds of the others those that may
+// wait; none if h is nil.
+func (u *Usage) take(identity string, l *access.Limits, sizes []int, h *Held, now time.Time) (t taken) {
+	x := u.lock(identity, now)
+	defer x.mu.Unlock()
+	at := sizes
+	if x.line.busy() { // nothing overtakes it
+		at = nil
+	}
+	t.now, t.after = x.take(l, at, now)
+	t.held = t.now
+	if t.now < len(sizes) && h != nil {
+		x.line.limits = *l
+		t.held = u.hold(x, h, sizes, t.now, t.after, now)
+	}
+	t.ahead, t.aheadBytes = len(x.line.requests), x.line.bytes
+	return t
+}
+
+// takeAll counts requests of an identity that append so many bytes together, if all of them may go on now, and reports whether they may.
+func (u *Usage) takeAll(identity string, l *access.Limits, requests, bytes int, now time.Time) bool {
+	x := u.lock(identity, now)
+	defer x.mu.Unlock()
+	return !x.line.busy() && x.takeAll(l, requests, bytes, now) // nothing overtakes the line
+}
+
+// heldOf reports whether a request of an identity that comes now has others before it.
+func (u *Usage) heldOf(identity string) bool {
+	if !u.holds.Load() {
+		return false
+	}
+	x, known := u.all.Load(identity)
+	return known && x.(*usage).held.Load()
 }
 
 // enterSession counts a connection of a session, and reports whether its identity may have that session. One that has several
 // connections, as a client has that comes back before its old connection is known to be dead, counts once.
 func (u *Usage) enterSession(identity string, session any, most int64) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	x := u.of(identity, time.Now())
+	x := u.lock(identity, time.Now())
+	defer x.mu.Unlock()
 	if most > 0 && x.sessions[session] == 0 && int64(len(x.sessions)) >= most {
 		return false
 	}
@@ -147,9 +248,8 @@ func (u *Usage) enterSession(identity string, session any, most int64) bool {
 }
 
 func (u *Usage) leaveSession(identity string, session any) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	x := u.all[identity] // it is not idle before this
+	x := u.lock(identity, time.Now()) // it was not forgotten before this
+	defer x.mu.Unlock()
 	if x.sessions[session]--; x.sessions[session] == 0 {
 		delete(x.sessions, session)
 	}
@@ -157,9 +257,8 @@ func (u *Usage) leaveSession(identity string, session any) {
 
 // enterWatch counts a watch, and reports whether its identity may have it.
 func (u *Usage) enterWatch(identity string, most int64) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	x := u.of(identity, time.Now())
+	x := u.lock(identity, time.Now())
+	defer x.mu.Unlock()
 	if most > 0 && int64(x.watches) >= most {
 		return false
 	}
@@ -168,9 +267,9 @@ func (u *Usage) enterWatch(identity string, most int64) bool {
 }
 
 func (u *Usage) leaveWatch(identity string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.all[identity].watches--
+	x := u.lock(identity, time.Now())
+	defer x.mu.Unlock()
+	x.watches--
 }
 
 // Limits returns the limits of the caller, nil if quotas set none.
@@ -193,20 +292,50 @@ func (p *Permission) LimitTo(q *locktable.Request) {
 	}
 }
 
-// Take counts requests of the caller that append so many bytes each, and returns how many of them, from the first one on, may go
-// on now. Refused returns why the request at an index after them may not. It is asked once for each message.
-func (p *Permission) Take(sizes []int) (n int, refused func(i int) error) {
+// Boundless reports whether no rate limits the caller, and nothing of it is held since one did. What another server passed on was
+// counted there.
+func (p *Permission) Boundless() bool {
+	if p.caller != nil && p.caller.PassedOn {
+		return true
+	}
 	l := p.Limits()
-	if l == nil || l.Requests == 0 && l.AppendBytes == 0 || len(sizes) == 0 {
-		return len(sizes), nil
+	return (l == nil || l.Requests == 0 && l.AppendBytes == 0) && !p.s.opt.Usage.heldOf(p.caller.Name())
+}
+
+// TakeAll counts requests of the caller that append so many bytes together, if all of them may go on now; else it counts none and
+// reports false, and Take or Filter has to say what becomes of them. It allocates nothing.
+func (p *Permission) TakeAll(requests, bytes int) bool {
+	if requests == 0 || p.Boundless() {
+		return true
 	}
-	n, wait := p.s.opt.Usage.take(p.caller.Name(), l, sizes, time.Now())
-	return n, func(i int) error {
-		p.s.opt.Tallies.Count(TallyLimited, "rate", "")
-		after := wait(i)
+	l := p.Limits()
+	return l != nil && p.s.opt.Usage.takeAll(p.caller.Name(), l, requests, bytes, time.Now())
+}
+
+// Take counts requests of the caller that append so many bytes each, and returns how many of them, from the first one on, may go
+// on now. The others are held for a moment, or refused at once, as h says. It is asked once for each message.
+func (p *Permission) Take(sizes []int, h *Held) (n int) {
+	if len(sizes) == 0 || p.Boundless() {
+		return len(sizes)
+	}
+	l := p.Limits()
+	if l == nil {
+		l = &access.Limits{}
+	}
+	limits, rules, s, who := *l, p.rules, p.s, p.who() // p belongs to another goroutine than that of the lines
+	h.most, h.conn = s.opt.MaxHold, p.from
+	h.refused = func(after time.Duration) error {
+		s.opt.Tallies.Count(TallyLimited, "rate", "")
 		return &wire.Error{Status: cluster.StatusLimited, RetryAfter: after, Message: fmt.Sprintf(
-			"%s is too fast: quotas of access version %d allow %s at a server; come again in %v", p.who(), p.rules.Version(), rates(l), after.Round(time.Millisecond))}
+			"%s is too fast: quotas of access version %d allow %s at a server; come again in %v", who, rules.Version(), rates(&limits), after.Round(time.Millisecond))}
 	}
+	t := p.s.opt.Usage.take(p.caller.Name(), l, sizes, h, time.Now())
+	bytes := t.aheadBytes
+	for i := t.held; i < len(sizes); i++ {
+		bytes += int64(sizes[i])
+		h.Refuse(i, h.refused(advised(t.after(t.ahead+i-t.held+1, bytes))))
+	}
+	return t.now
 }
 
 // who returns the caller for people.
@@ -232,28 +361,35 @@ func rates(l *access.Limits) string {
 	return text + " a second"
 }
 
-// takeOne counts one request.
-func (p *Permission) takeOne(size int) error {
-	if n, refused := p.Take([]int{size}); n == 0 && refused != nil {
-		return refused(0)
-	}
-	return nil
-}
-
-// admit is Check for a request that reads: it counts against the rate of the caller.
-func (p *Permission) admit(v access.Verb, lock, file string) error {
-	if err := p.Check(v, lock, file); err != nil {
-		return err
-	}
-	return p.takeOne(0)
+// admit is Check for a request that reads: it counts against the rate of the caller, and may wait for that.
+func (p *Permission) admit(ctx context.Context, v access.Verb, lock, file string) error {
+	return p.count(ctx, 0, func() error { return p.Check(v, lock, file) })
 }
 
 // admitPrefix is CheckPrefix likewise.
-func (p *Permission) admitPrefix(v access.Verb, prefix string) error {
-	if err := p.CheckPrefix(v, prefix); err != nil {
+func (p *Permission) admitPrefix(ctx context.Context, v access.Verb, prefix string) error {
+	return p.count(ctx, 0, func() error { return p.CheckPrefix(v, prefix) })
+}
+
+// admitRequest is admit for a request to the lock table.
+func (p *Permission) admitRequest(ctx context.Context, q *locktable.Request) error {
+	check := func() error { return p.Check(VerbOf(q.Op), string(q.Lock), string(q.File)) }
+	if !Counts(q.Op) {
+		return check()
+	}
+	return p.count(ctx, len(q.Data), check)
+}
+
+// count counts a request that check permits, and that appends so many bytes. Check is asked again after a wait: the rules may have changed.
+func (p *Permission) count(ctx context.Context, size int, check func() error) error {
+	if err := check(); err != nil {
 		return err
 	}
-	return p.takeOne(0)
+	waited, err := p.await(ctx, size)
+	if err == nil && waited {
+		err = check()
+	}
+	return err
 }
 
 // EnterSession counts a session of the caller, which key tells from others; its connections share one place. It returns what
@@ -296,31 +432,29 @@ func (p *Permission) full(what string, most int64) error {
 		"%s has %d %s at this server, as many as quotas of access version %d allow: end one, or have an administrator raise the quota", p.who(), most, what, p.rules.Version())}
 }
 
-// Filter takes those requests off that exceed the rate of the caller, and gives each of them to refuse with the reason. Size returns how
-// many bytes a request appends, and false for one that is never limited. The order stays.
-func Filter[R any](p *Permission, requests []R, size func(R) (bytes int, counts bool), refuse func(R, error)) []R {
-	if p.Limits() == nil {
-		return requests
-	}
+// Filter takes those requests off that exceed the rate of the caller. Those that are held for a moment it gives to proceed when they may
+// go on, the others to refuse with the reason; by another goroutine, or by the caller's before it returns. Size returns how many bytes a request appends, and false
+// for one that is never limited. The order stays.
+func Filter[R any](p *Permission, requests []R, size func(R) (bytes int, counts bool), proceed func([]R), refuse func(R, error)) []R {
 	var sizes []int
+	var counted []R
 	for _, r := range requests {
 		if n, counts := size(r); counts {
-			sizes = append(sizes, n)
+			sizes, counted = append(sizes, n), append(counted, r)
 		}
 	}
-	n, refused := p.Take(sizes)
+	n := p.Take(sizes, &Held{
+		Proceed: func(from, to int) { proceed(counted[from:to]) }, Refuse: func(i int, err error) { refuse(counted[i], err) },
+	})
 	if n == len(sizes) {
 		return requests
 	}
 	i := -1
 	return slices.DeleteFunc(requests, func(r R) bool {
-		if _, counts := size(r); counts {
+		_, counts := size(r)
+		if counts {
 			i++
-			if i >= n {
-				refuse(r, refused(i))
-				return true
-			}
 		}
-		return false
+		return counts && i >= n
 	})
 }

@@ -84,13 +84,12 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 		}
 		return allowed.CheckPrefix(access.Read, x.o.Prefix)
 	}
-	if err := check(); err != nil {
-		status, message := answerTo(err)
-		return x.end(0, wire.FromStatus(status), message)
+	allowed, end := s.permission(asked), func() {}
+	if err = allowed.count(asked, 0, check); err == nil {
+		end, err = allowed.enterWatch()
 	}
-	end, err := s.permission(asked).enterWatch()
 	if err != nil {
-		return x.end(0, cluster.StatusLimited, Refusal(err).GetMessage())
+		return x.refuse(err)
 	}
 	defer end()
 	ctx, leave := s.WhilePermitted(ctx, check)
@@ -219,7 +218,7 @@ func portion(events []*pb.Event) (n int) {
 	for size := 0; n < len(events) && n < maxMessageItems && size < MaxMessageBytes; n++ {
 		e := events[n]
 		h := e.GetHolder()
-		size += eventNumbers + len(e.GetLock()) + len(e.GetClientId()) + len(h.GetHost()) + len(h.GetCommand()) + len(h.GetIdentity()) +
+		size += eventNumbers + len(e.GetLock()) + len(e.GetClientId()) + len(h.GetUser()) + len(h.GetHost()) + len(h.GetCommand()) + len(h.GetIdentity()) +
 			len(e.GetMetadata()) + len(e.GetFile()) + len(e.GetActor()) + len(e.GetReason())
 	}
 	return n
@@ -232,6 +231,12 @@ func (x *watching) ended(ctx context.Context, at cluster.LSN, end *watch.End) (o
 		return x.reset(ctx, end.Message)
 	}
 	return true, x.end(at, end.Status, end.Message)
+}
+
+// refuse ends the watch before it began. Whoever is too fast is told when to come again.
+func (x *watching) refuse(err error) error {
+	a := Refusal(err)
+	return x.send(&pb.WatchResponse{Status: a.GetStatus(), Message: a.GetMessage(), RetryAfterMs: a.GetRetryAfterMs()})
 }
 
 // end sends the last message. Events up to at were sent, none if at is 0.

@@ -103,6 +103,7 @@ func newConn(v *Server, c net.Conn) *conn {
 
 // serve serves the connection until either side ends it.
 func (x *conn) serve() {
+	stopLooking := x.v.s.OnNewRules(x.leaveQueues)
 	err := x.begin()
 	for err == nil {
 		x.waitForCapacity()
@@ -118,6 +119,7 @@ func (x *conn) serve() {
 		x.entered()
 	}
 	x.leave()
+	stopLooking()
 	x.abort()
 	x.helpers.Wait()
 }

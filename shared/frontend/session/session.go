@@ -4,6 +4,7 @@ package session
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -55,6 +57,7 @@ type session struct {
 	crowded error
 
 	watches watches
+	waiting waiting
 	// gone is set when the client has closed: it keeps no place in a queue alive any more.
 	gone atomic.Bool
 	// inFlight counts the operations whose answers are not on the wire, without acquires that
@@ -113,7 +116,7 @@ func (x *conn) read(t serving.Term, q *pb.SessionHello) (cluster.Status, string)
 		a := service.Refusal(barred)
 		return wire.FromStatus(a.GetStatus()), a.GetMessage()
 	case t == nil, closed(t.Ended()):
-		return cluster.StatusSecondaryMode, "this server is not primary"
+		return cluster.StatusSecondaryMode, "this server is not the primary"
 	case !closed(t.Serving()):
 		return cluster.StatusServerFencing, "this server is becoming primary"
 	}
@@ -122,8 +125,7 @@ func (x *conn) read(t serving.Term, q *pb.SessionHello) (cluster.Status, string)
 			return cluster.StatusInvalidArgument, err.Error()
 		}
 	}
-	h := q.GetHolder()
-	x.holder = locktable.Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()}
+	x.holder = convert.ToHolder(q.GetHolder())
 	return cluster.StatusOK, ""
 }
 
@@ -188,13 +190,18 @@ type intake struct {
 	slab     []serving.AsyncRequest // memory for further ones
 	requests []*serving.AsyncRequest
 	seen     int
-	alone    bool // there is one request
-	copies   bool // the data of appends has to be copied from the message
+	alone    bool           // there is one request
+	copies   bool           // the data of appends has to be copied from the message
+	rules    *access.Rules  // in force when the first of them was looked at
+	tracer   serving.Tracer // nil while nothing is traced
 }
 
 func (x *conn) intake(n int) intake {
 	n = min(n, maxIntake)
-	return intake{x: x, slab: make([]serving.AsyncRequest, n), requests: make([]*serving.AsyncRequest, 0, n), alone: n == 1}
+	return intake{
+		x: x, slab: make([]serving.AsyncRequest, n), requests: make([]*serving.AsyncRequest, 0, n), alone: n == 1,
+		rules: x.allowed.Rules(), tracer: x.v.s.Traces().Tracer(),
+	}
 }
 
 func (in *intake) add(plain *wire.OperationFrame, op *pb.Operation) {
@@ -214,6 +221,9 @@ func (in *intake) add(plain *wire.OperationFrame, op *pb.Operation) {
 	if !in.x.operation(o, plain, op) {
 		return
 	}
+	if in.tracer != nil {
+		o.Trace = in.tracer.Begin(op.GetTraceparent())
+	}
 	if waits(o) && !in.alone { // for hours, maybe: it must not keep the others of its message
 		alone := *o
 		o = &alone
@@ -223,28 +233,73 @@ func (in *intake) add(plain *wire.OperationFrame, op *pb.Operation) {
 	in.requests = append(in.requests, o)
 }
 
-// submit hands in the requests that quotas leave room for, and refuses the others.
-func (in *intake) submit() { in.x.term.Submit(in.x.withinQuotas(in.requests)) }
+// submit hands in the requests that quotas leave room for. The others are held for a moment, or refused.
+func (in *intake) submit() {
+	requests := in.x.withinQuotas(in.requests)
+	in.x.handIn(in.x.term, requests, &in.x.allowed, in.rules)
+}
+
+// handIn hands in requests, of which some may wait, and which were checked by some rules or later ones. If there are others by now, the look
+// at those (leaveQueues) may have come too early to find the requests, or its cancels before them in the term.
+func (x *conn) handIn(term serving.Term, requests []*serving.AsyncRequest, allowed *service.Permission, by *access.Rules) {
+	some := x.waiting.add(term, requests)
+	term.Submit(requests)
+	if some && allowed.Rules() != by {
+		x.leaveQueues()
+	}
+}
 
 // withinQuotas returns the requests that the rate of the caller, and the number of its sessions, leave room for. The others are
-// answered. What only keeps or ends something is among neither.
+// answered, or handed in later. What only keeps or ends something is among neither.
 func (x *conn) withinQuotas(requests []*serving.AsyncRequest) []*serving.AsyncRequest {
-	if x.allowed.Limits() == nil {
+	if x.allowed.Limits() == nil && x.allowed.Boundless() {
 		return requests
 	}
-	if x.entered == nil {
-		x.enter() // another one may have ended
+	if x.allowed.Limits() != nil && x.entered == nil {
+		if x.enter(); x.entered == nil { // no other one has ended
+			return slices.DeleteFunc(requests, func(o *serving.AsyncRequest) bool {
+				_, counts := countedSize(o)
+				if counts {
+					x.refuse(o, x.crowded)
+				}
+				return counts
+			})
+		}
 	}
-	counts := func(o *serving.AsyncRequest) bool { return service.Counts(o.Request.Op) }
-	if x.entered == nil {
-		return slices.DeleteFunc(requests, func(o *serving.AsyncRequest) bool {
-			if counts(o) {
-				x.refuse(o, x.crowded)
-			}
-			return counts(o)
-		})
+	n, bytes := 0, 0
+	for _, o := range requests {
+		if size, counts := countedSize(o); counts {
+			n, bytes = n+1, bytes+size
+		}
 	}
-	return service.Filter(&x.allowed, requests, func(o *serving.AsyncRequest) (int, bool) { return len(o.Request.Data), counts(o) }, x.refuse)
+	if x.allowed.TakeAll(n, bytes) {
+		return requests
+	}
+	return x.inTurn(requests)
+}
+
+// countedSize returns how many bytes a request appends, and false for one that no rate limits.
+func countedSize(o *serving.AsyncRequest) (bytes int, counts bool) {
+	return len(o.Request.Data), service.Counts(o.Request.Op)
+}
+
+// inTurn is withinQuotas for requests of which some have to wait for their turn, or are refused.
+func (x *conn) inTurn(requests []*serving.AsyncRequest) []*serving.AsyncRequest {
+	allowed, term := x.allowed, x.term // as they are now, for another goroutine
+	return service.Filter(&x.allowed, requests, countedSize, func(held []*serving.AsyncRequest) { x.submitHeld(&allowed, term, held) }, x.refuse)
+}
+
+// submitHeld hands in requests that were held for a moment, and that the rules still permit.
+func (x *conn) submitHeld(allowed *service.Permission, term serving.Term, requests []*serving.AsyncRequest) {
+	rules := allowed.Rules()
+	requests = slices.DeleteFunc(requests, func(o *serving.AsyncRequest) bool {
+		err := allowed.Check(service.VerbOf(o.Request.Op), string(o.Request.Lock), string(o.Request.File))
+		if err != nil {
+			x.refuse(o, err)
+		}
+		return err != nil
+	})
+	x.handIn(term, requests, allowed, rules)
 }
 
 // enter counts the session. If quotas leave no room for it, it goes on all the same, for what its client has: renewals, releases
@@ -331,7 +386,7 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 	} else if asked, m, unknown := ops.InSession(op); unknown != nil {
 		err = unknown
 	} else if asked.Op == 0 {
-		x.runHelper(func() { x.ask(n, asked, m) })
+		x.runHelper(func() { x.ask(x.traced(op), n, asked, m) })
 		return false
 	} else {
 		err = asked.Into(&o.Request, m, x.client)
@@ -352,7 +407,8 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 	if convert.Anonymous(&o.Request) {
 		// The service abandons those when their caller is gone.
 		q := o.Request
-		x.helpers.Go(func() { x.answer(n)(x.v.s.ExecuteOrAbandon(x.from, &q)) })
+		ctx := x.traced(op)
+		x.helpers.Go(func() { x.answer(n)(x.v.s.ExecuteOrAbandon(ctx, &q)) })
 		return false
 	}
 	if waits(o) {
@@ -369,6 +425,12 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 func (x *conn) Answer(o *serving.AsyncRequest, out locktable.Outcome) {
 	counts := !waits(o)
 	x.drain(o.Bytes)
+	if why := x.waiting.remove(o); why != nil && out.Status == cluster.StatusCancelled {
+		a := service.Refusal(why)
+		a.Correlation = o.Correlation
+		x.put(&pb.SessionResponse{Answers: []*pb.Answer{a}}, counts)
+		return
+	}
 	x.v.s.Executed(&o.Request, x.caller.Load(), x.c.RemoteAddr(), &out)
 	// The client does not know the lock of a request that it cancels.
 	if p, after := x.v.s.Advice(out.Status); p == nil && after == 0 && o.Request.Op != locktable.OpCancel &&
@@ -403,9 +465,17 @@ func (x *conn) answer(correlation uint64) func(*pb.Answer, error) {
 	}
 }
 
+// traced returns the context of an operation that is executed on its own, with its trace if its client has a sampled one.
+func (x *conn) traced(op *pb.Operation) context.Context {
+	if parent := op.GetTraceparent(); parent != "" {
+		return x.v.s.Traces().Begin(x.from, parent)
+	}
+	return x.from
+}
+
 // ask answers an operation that is no request to the lock table.
-func (x *conn) ask(correlation uint64, o *ops.Operation, m proto.Message) {
-	r, err := o.Serve(x.from, x.v.s, m)
+func (x *conn) ask(ctx context.Context, correlation uint64, o *ops.Operation, m proto.Message) {
+	r, err := o.Serve(ctx, x.v.s, m)
 	switch r := r.(type) {
 	case *pb.OutcomeResponse:
 		r.Correlation = correlation

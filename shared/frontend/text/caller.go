@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -78,7 +79,8 @@ func (c *caller) execute(ctx, left context.Context, l *line) string {
 		c.is = is
 		return success
 	}
-	ctx, left = serving.WithRemote(serving.WithCaller(ctx, c.is), c.remote), serving.WithRemote(serving.WithCaller(left, c.is), c.remote)
+	ctx = service.OneRequest(serving.WithRemote(serving.WithCaller(ctx, c.is), c.remote))
+	left = service.SameRequest(serving.WithRemote(serving.WithCaller(left, c.is), c.remote), ctx)
 	return commands[l.command](c, ctx, left, l)
 }
 

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 )
 
@@ -58,6 +59,8 @@ type conn struct {
 		pending int       // lines read and not answered
 		since   time.Time // the last answer, or the beginning
 		stopped bool
+		// enough is closed when the line that is executed is not to be held any longer, see holdUntil; nil = it was, or none is.
+		enough chan struct{}
 	}
 }
 
@@ -103,6 +106,7 @@ func (c *conn) read(left context.Context, leave context.CancelCauseFunc) {
 		leave(errLeft)
 	default:
 		leave(errCut)
+		c.hurry()
 	}
 }
 
@@ -238,6 +242,7 @@ func (c *conn) enqueue(left context.Context, x queuedLine) error {
 	c.mu.Lock()
 	c.mu.pending++
 	c.mu.Unlock()
+	c.hurry()
 	select {
 	case c.lines <- x:
 		return nil
@@ -267,7 +272,7 @@ func (c *conn) answer(ctx, left context.Context, leave context.CancelCauseFunc) 
 		case ctx.Err() != nil, x.anyGrant() && time.Since(x.read) > unlockWait:
 			reply = failed
 		default:
-			reply = c.caller.execute(ctx, left, &x.line)
+			reply = c.caller.execute(service.HoldUntil(ctx, c.holdUntil(left)), left, &x.line)
 		}
 		if deaf || errors.Is(context.Cause(left), errCut) {
 			continue
@@ -289,9 +294,34 @@ func (c *conn) write(s string) error {
 	return err
 }
 
+// holdUntil returns a channel that is closed when the line that is begun now may not be held for a rate any longer: another line has
+// been read, which may be a renewal or a release, or the client is gone.
+func (c *conn) holdUntil(left context.Context) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	enough := make(chan struct{})
+	if c.mu.pending > 1 || errors.Is(context.Cause(left), errCut) {
+		close(enough)
+	} else {
+		c.mu.enough = enough
+	}
+	return enough
+}
+
+// hurry has the line that is executed not be held any longer.
+func (c *conn) hurry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.enough != nil {
+		close(c.mu.enough)
+		c.mu.enough = nil
+	}
+}
+
 func (c *conn) answered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.pending--
+	c.mu.enough = nil
 	c.mu.since = time.Now()
 }

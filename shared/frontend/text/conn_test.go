@@ -430,3 +430,47 @@ func TestStopBeginsNothing(t *testing.T) {
 		g.x.Stop(ctx)
 	})
 }
+
+// TestHeldUntilAnotherLine: a line may be held until another one is read, or its client is gone.
+func TestHeldUntilAnotherLine(t *testing.T) {
+	held := func(enough <-chan struct{}) bool {
+		select {
+		case <-enough:
+			return false
+		default:
+			return true
+		}
+	}
+	left, leave := context.WithCancelCause(t.Context())
+	x := newScript("OWN,a\nOWN,b\n", errCut)
+	defer x.Close() //nolint:errcheck // a pipe
+	c := newConn(x, newService(t))
+	next := func() {
+		t.Helper()
+		if err := c.enqueue(left, queuedLine{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next()
+	enough := c.holdUntil(left)
+	if !held(enough) {
+		t.Error("nothing waits for it")
+	}
+	if next(); held(enough) {
+		t.Error("another line waits for it")
+	}
+	c.answered()
+	next()
+	if held(c.holdUntil(left)) {
+		t.Error("another line waits since before it began")
+	}
+	c.answered()
+	c.answered()
+	next()
+	enough = c.holdUntil(left)
+	x.sent.Reset("") // the client is gone
+	close(x.over)
+	if c.read(left, leave); held(enough) || held(c.holdUntil(left)) {
+		t.Error("its client is gone")
+	}
+}

@@ -17,7 +17,9 @@
 // means the same. What to do then is below. DENIED means that the access rules do not allow it, or that the credential is
 // missing, expired or revoked. A credential goes over the wire as it is: use TLS, or a server on the same host. Where TLS is
 // required, plain text from another host is answered with DENIED, a colon and why, and the connection ends. LIMITED means that a
-// quota leaves no room for a LOCK or an OWN, and that nothing was done: send it again in a second, or release something.
+// quota leaves no room for a LOCK or an OWN, and that nothing was done: send it again in a second, or release something. A line
+// that exceeds a rate is held for up to a second before that, but only while no other line of its connection waits: no RENEW and
+// no UNLOCK waits for it.
 //
 // LOCK, UNLOCK, RENEW and TOKEN are answered by the primary, whichever server was asked.
 // OWN is answered from this server's own table, which may be a moment behind: never behind

@@ -44,7 +44,7 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() }) //nolint:errcheck // it may be closed
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return c.(*net.TCPConn)
@@ -73,7 +73,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	over := time.After(10 * time.Second)
+	over := time.After(time.Minute)
 	for !so() {
 		select {
 		case <-tick.C:

@@ -315,7 +315,7 @@ func TestSilenceIsBounded(t *testing.T) {
 		read <- err
 	}()
 	c, r := s.raw()
-	c.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // it is open
+	c.SetReadDeadline(time.Now().Add(time.Minute)) //nolint:errcheck // it is open
 	pinged := false
 	for {
 		opcode, _, err := frame(r)

@@ -55,11 +55,11 @@ func show(t *testing.T, binary, page string) {
 	})
 }
 
-// pages is a web server of its own origin with the page of docs, and what that reports.
+// pages is a web server of its own origin with the example page, and what that reports.
 func pages(t *testing.T) (*httptest.Server, <-chan string) {
 	reports := make(chan string, 100)
 	mux := http.NewServeMux()
-	mux.Handle("GET /", http.FileServer(http.Dir("../../../docs")))
+	mux.Handle("GET /", http.FileServer(http.Dir("../../../clients/javascript")))
 	mux.HandleFunc("POST /report", func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -100,7 +100,7 @@ func reading(t *testing.T, reports <-chan string) (wait func(want string)) {
 	}
 }
 
-// TestBrowser has a real browser show docs/websocket.html. The page waits behind another
+// TestBrowser has a real browser show the example of clients/javascript. The page waits behind another
 // holder, loses its connection meanwhile, is granted the lock by push, appends, watches and
 // releases. A page of an origin that nobody let in gets nowhere.
 func TestBrowser(t *testing.T) {
@@ -122,7 +122,7 @@ func TestBrowser(t *testing.T) {
 	held := holder.ok(`{"op":"acquire","lock":"page","ttl":"1m"}`)
 
 	page := func(at *httptest.Server) string {
-		return at.URL + "/websocket.html?" + url.Values{
+		return at.URL + "/example.html?" + url.Values{
 			"ws":   {"ws://" + strings.TrimPrefix(gate.URL, "http://") + Path, "ws://" + second.addr + Path},
 			"lock": {"page"}, "report": {"/report"},
 		}.Encode()

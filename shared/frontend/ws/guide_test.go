@@ -24,7 +24,7 @@ func TestGuideMessages(t *testing.T) {
 		t.Fatal("the guide has no messages")
 	}
 	c := open(t, startPrimary(t), Options{}).dial()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	token := ""
 	var heard []string // what was not told of yet

@@ -241,7 +241,7 @@ func (c *client) send(m string) {
 
 // read is what comes next, or why nothing does.
 func (c *client) read() (x said, err error) {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	kind, b, err := c.c.Read(ctx)
 	if err != nil {
@@ -333,7 +333,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	over := time.After(20 * time.Second)
+	over := time.After(time.Minute)
 	for !so() {
 		select {
 		case <-tick.C:

@@ -185,7 +185,7 @@ func (r *run) otherFiles(ctx context.Context) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if _, bound := r.state.Table.File(cluster.FileName(strings.TrimPrefix(name, layout.FilesDir+"/"))); bound && within(name, layout.FilesDir) || strings.HasSuffix(name, layout.TmpSuffix) {
+		if _, bound := r.state.Table.File(cluster.FileName(strings.TrimPrefix(name, layout.FilesDir+"/"))); bound && within(name, layout.FilesDir) || strings.HasSuffix(name, layout.TmpSuffix) || name == layout.SecretsDir+"/"+layout.SecretsClusterName {
 			continue
 		}
 		f, err := r.copyWhole(name)

@@ -34,10 +34,12 @@ type Report struct {
 	Clients int   `json:"clients"`
 
 	snapshot checkpoint.Snapshot
+	level    uint32 // the feature level that CLUSTER names
 }
 
 // Check reads everything in a backup, and compares it with the manifest, and the protected files with the
-// table. It changes nothing. It returns the errors of ReadManifest; what else is wrong is in the report.
+// table. It changes nothing. It returns the errors of ReadManifest, and volume.ErrTooOld if this binary is too old for the table; what else
+// is wrong is in the report.
 func Check(ctx context.Context, from vfs.FS) (*Report, error) {
 	m, err := ReadManifest(from)
 	if err != nil {
@@ -70,7 +72,9 @@ func check(ctx context.Context, from vfs.FS, m *Manifest) (*Report, error) {
 	if len(r.Damage) > 0 {
 		return r, nil
 	}
-	if err := r.table(from); err != nil {
+	if err := r.table(from); volume.TooOld(err) != nil {
+		return nil, fmt.Errorf("%s: %w", checkpoint.CopyName, volume.TooOld(err))
+	} else if err != nil {
 		r.Damage = append(r.Damage, fmt.Sprintf("%s: %v", checkpoint.CopyName, err))
 		return r, nil
 	}
@@ -128,6 +132,7 @@ func (r *Report) table(from vfs.FS) error {
 	if err != nil {
 		return err
 	}
+	r.level = c.FeatureLevel
 	r.Locks, r.Clients = s.Table.LockCount(), s.Table.ClientCount()
 	return s.Table.Check()
 }

@@ -123,6 +123,9 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	if err := d.Decode(&m); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, ManifestName, err)
 	}
+	if m.Format > Format {
+		return nil, fmt.Errorf("%w: %s has format %d, this binary knows %d: holdfast %s took the backup", volume.ErrTooOld, ManifestName, m.Format, Format, m.Version)
+	}
 	if m.Format != Format {
 		return nil, fmt.Errorf("%s has format %d, this binary knows %d: use the version that took the backup, %s", ManifestName, m.Format, Format, m.Version)
 	}

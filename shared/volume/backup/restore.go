@@ -21,7 +21,7 @@ import (
 
 // RestoreOptions are what an operator knows. Random has to be set; the other fields may be zero.
 type RestoreOptions struct {
-	// Servers are those of the new volume; nil means those in the backup.
+	// Servers are those of the new volume; nil means the members in the backup.
 	Servers cluster.Members
 	// Known are states of the backup's cluster that servers kept. Only their positions count: tokens, LSNs and epochs of the
 	// new volume are above them.
@@ -29,6 +29,8 @@ type RestoreOptions struct {
 	// SeenLSN and SeenEpoch are those of recovery.Options.
 	SeenLSN   cluster.LSN
 	SeenEpoch cluster.Epoch
+	// Begin is called before anything is copied to the new volume. It may be nil.
+	Begin func(volume.Cluster) error
 	// Equip is called before the new volume has its CLUSTER, after what the backup has was copied. It may be nil.
 	Equip func(*Manifest, volume.Cluster) error
 	// Random is the source of the new cluster's ID.
@@ -80,7 +82,8 @@ func plan(ctx context.Context, from vfs.FS, opt RestoreOptions) (*Plan, *Report,
 		fmt.Sprintf("what was acknowledged after LSN %d is not in the backup: before you start servers, wait for the longest lease that clients use", m.LSN),
 	}}
 	if p.Servers == nil {
-		p.Servers = m.Servers
+		// Who only joined may be no server at all.
+		p.Servers = r.snapshot.Table.MembersOr(m.Servers).Servers.Voters()
 	}
 	if !m.Secrets {
 		p.Notes = append(p.Notes, "the backup has no secrets: the new volume has keys of its own, so give clients a new join string; tickets of the old one are refused")
@@ -107,7 +110,8 @@ func plan(ctx context.Context, from vfs.FS, opt RestoreOptions) (*Plan, *Report,
 	return p, r, nil
 }
 
-// Restore makes an empty directory a volume with the state of a backup, and returns the plan that it carried out. The
+// Restore makes an empty directory a volume with the state of a backup, and returns the plan that it carried out. The volume has the
+// feature level that the old one had. The
 // directory must be one that no server uses, and that gets the name of the volume afterwards: until Restore returns, a
 // server that starts there would give out tokens from 1 on.
 //
@@ -119,7 +123,12 @@ func Restore(ctx context.Context, from, to vfs.FS, opt RestoreOptions) (*Plan, e
 	if err != nil {
 		return nil, err
 	}
-	c, err := volume.InitWith(to, p.Servers, opt.Random, func(c volume.Cluster) error {
+	c, err := volume.InitAt(to, r.level, p.Servers, opt.Random, func(c volume.Cluster) error {
+		if opt.Begin != nil {
+			if err := opt.Begin(c); err != nil {
+				return err
+			}
+		}
 		if err := r.Manifest.putBack(ctx, from, to); err != nil {
 			return err
 		}

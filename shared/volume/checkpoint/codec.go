@@ -37,7 +37,9 @@ import (
 const (
 	pendingLine  = "\"pending\":[\n"
 	entitiesLine = "\"entities\":[\n"
-	closeLine    = "],\n"
+	// levelEntity begins the line of the feature level.
+	levelEntity = "{\"level\":"
+	closeLine   = "],\n"
 )
 
 // Head is the first line of both files.

@@ -18,7 +18,8 @@ import (
 // Decoder is the only decoder of the format in codec.go. It takes the two files of an export as one
 // stream, the receipts first, in pieces of any size. It keeps no more than one line and what becomes of
 // the lines, so that a large state is never in memory twice. It verifies both sums, that the files are
-// of one export, and, where it builds the table, its hash and invariants. It belongs to one goroutine
+// of one export, and, where it builds the table, its hash and invariants. Whatever it builds, it refuses the state of a cluster with a
+// feature level that this binary does not know, by an error of which locktable.Newer reports true. It belongs to one goroutine
 // at a time.
 type Decoder struct {
 	build bool // the table
@@ -37,6 +38,10 @@ type Decoder struct {
 	receiptsCRC uint32
 	pending     []locktable.Record
 	restorer    *locktable.Restorer // nil if no table is built
+
+	// odd is the first error of an entity or a pending append, or one which shows that a newer binary wrote it. It counts at the end
+	// of the stream: only the sums tell what a newer binary wrote from damage.
+	odd error
 }
 
 // maxLine is more bytes than any line has: an append has at most cluster.MaxAppend bytes, and the
@@ -114,6 +119,8 @@ func (d *Decoder) endOfFile(n int) error {
 		return d.err
 	case d.files != n || len(d.line) > 0:
 		return errCut
+	case d.part == nil:
+		return d.odd
 	}
 	return nil
 }
@@ -174,7 +181,8 @@ func (d *Decoder) requestsHead(line []byte) (err error) {
 func (d *Decoder) receipt(line []byte) error {
 	if !d.last {
 		d.receipts++
-		return d.entity(line)
+		d.entity(line)
+		return nil
 	}
 	d.receiptsCRC, d.sum, d.part = d.sum, 0, d.stateHead
 	if d.view {
@@ -208,7 +216,8 @@ func (d *Decoder) pendingAppend(line []byte) error {
 		}
 		rec, err := locktable.DecodeHeader(p.Header)
 		if err != nil {
-			return fmt.Errorf("pending append: %w", err)
+			d.note(fmt.Errorf("pending append: %w", err))
+			return nil
 		}
 		rec.Data = p.Data
 		d.pending = append(d.pending, rec)
@@ -221,7 +230,7 @@ func (d *Decoder) stateEntity(line []byte) error {
 	case d.last:
 		d.part = nil
 	case line[0] == '{':
-		return d.entity(element(line))
+		d.entity(element(line))
 	}
 	return nil
 }
@@ -229,15 +238,33 @@ func (d *Decoder) stateEntity(line []byte) error {
 // element returns an element of an array without what follows it on its line.
 func element(line []byte) []byte { return bytes.TrimSuffix(line[:len(line)-1], []byte(",")) }
 
-func (d *Decoder) entity(line []byte) error {
-	if !d.build {
-		return nil
+// entity decodes an entity. That of the feature level is decoded in any case, and behind those that make no sense: it says whether
+// they are of a newer binary.
+func (d *Decoder) entity(line []byte) {
+	to := d.restorer
+	if !d.build || d.odd != nil {
+		if !bytes.HasPrefix(line, []byte(levelEntity)) {
+			return
+		}
+		to = locktable.NewRestorer(d.head.LSN)
 	}
 	var e locktable.Entity
-	if err := json.Unmarshal(line, &e); err != nil {
-		return fmt.Errorf("%w: %w", errFormat, err)
+	err := json.Unmarshal(line, &e)
+	switch {
+	case locktable.Newer(err):
+	case err != nil:
+		err = fmt.Errorf("%w: %w", errFormat, err)
+	default:
+		err = to.Add(e)
 	}
-	return d.restorer.Add(e)
+	d.note(err)
+}
+
+// note keeps an error for the end of the stream.
+func (d *Decoder) note(err error) {
+	if err != nil && (d.odd == nil || locktable.Newer(err) && !locktable.Newer(d.odd)) {
+		d.odd = err
+	}
 }
 
 // ReadSnapshot decodes a snapshot from all that r has.

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -129,6 +129,40 @@ func (k *fsck) checkViews() {
 	}
 }
 
+// checkMembers compares MEMBERS with the list of servers in the log. Who reads an old one claims in vain at most.
+func (k *fsck) checkMembers() {
+	log, advice := k.adoption.Table.MembersOr(k.v.Cluster().Servers), "the primary writes it again within seconds"
+	if !k.serving {
+		advice = fmt.Sprintf("the next primary writes it again. Where a server cannot start for want of it, type: echo '%s' > DIR/%s", cluster.MembersText(k.v.Cluster().ID, k.report.Epoch, log), layout.MembersName)
+	}
+	switch {
+	case k.listErr != nil:
+		k.warn("members-damaged", layout.MembersName, advice, "%v", k.listErr)
+	case k.epochs[len(k.epochs)-1].Unknown(): // it may be that one's
+	case k.members.Version > log.Version:
+		k.error("members-ahead", layout.MembersName, adviceRecover, "it shows version %d of the list of servers, the log has version %d: an older state was restored", k.members.Version, log.Version)
+	case k.members.Version < log.Version:
+		k.info("members-behind", layout.MembersName, advice, "it shows version %d of the list of servers, the log has version %d", k.members.Version, log.Version)
+	case k.members.Text() != log.Text():
+		k.warn("members-differ", layout.MembersName, advice, "it shows version %d of the list of servers with another content than the log has", k.members.Version)
+	}
+}
+
+// knows reports whether a server was ever listed, as far as CLUSTER, MEMBERS and the log tell.
+func (k *fsck) knows(id cluster.ServerID) bool {
+	if _, first := k.v.Cluster().Servers.Find(id); first {
+		return true
+	}
+	lists := []cluster.Membership{k.members}
+	if k.adoption != nil {
+		lists = append(lists, k.adoption.Table.MembersOr(k.v.Cluster().Servers))
+	}
+	return slices.ContainsFunc(lists, func(list cluster.Membership) bool {
+		_, listed := list.Servers.Find(id)
+		return listed || list.Version > 1 && list.Removed(id)
+	})
+}
+
 // checkHistory compares the end of the history with that of the log.
 func (k *fsck) checkHistory() {
 	for _, w := range k.witnesses {
@@ -168,6 +202,14 @@ func (k *fsck) names() {
 // checkAuthority looks at what clients know the servers by. Who runs fsck may have no access to the secrets.
 func (k *fsck) checkAuthority() {
 	const offer = "type: holdfast secure offer --volume DIR"
+	if elsewhere, err := volume.SecretsElsewhere(k.fs); err == nil && elsewhere {
+		k.info("secrets-elsewhere", layout.SecretsDir, "to look at them, too, add --secrets DIR on the host of a server", "the secrets are not on the volume")
+		return
+	}
+	if err := volume.SecretsBehind(k.fs); errors.Is(err, volume.ErrSecretsBehind) {
+		k.warn("secrets-behind", layout.SecretsDir, "copy the files of that directory from the host on which they were made last", "%v", err)
+		return
+	}
 	a, err := volume.ReadAuthority(k.fs)
 	public, publicErr := vfs.ReadFile(k.fs, layout.AuthorityName, vfs.FlagRead)
 	switch {
@@ -219,7 +261,7 @@ func (k *fsck) nameSecrets(offer string) {
 			continue
 		}
 		_, signing := volume.ParseSigningName(x.Name)
-		if _, authority := volume.ParseAuthorityName(x.Name); !signing && !authority {
+		if _, authority := volume.ParseAuthorityName(x.Name); !signing && !authority && x.Name != layout.SecretsClusterName {
 			k.info("unknown-name", p, "nothing reads it; move it away if it is not yours", "not a name of Holdfast's")
 		}
 	}
@@ -327,10 +369,10 @@ func fileName(string, vfs.Entry) string { return "" }
 
 func rootName(_ string, x vfs.Entry) string {
 	switch x.Name {
-	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AccessDir, layout.LoginDir, layout.AuditDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, "lost+found":
+	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AccessDir, layout.LoginDir, layout.AuditDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, layout.MembersName, "lost+found":
 		return ""
 	}
-	for _, view := range []string{layout.StateName, layout.RequestsName} {
+	for _, view := range []string{layout.StateName, layout.RequestsName, layout.MembersName} {
 		if strings.HasPrefix(x.Name, "."+view) {
 			return "a temporary of a view; the primary removes it"
 		}
@@ -366,12 +408,8 @@ func (k *fsck) serverName(_ string, x vfs.Entry) string {
 		return ""
 	}
 	name := strings.TrimPrefix(x.Name, ".") // renameio's temporary of the probe
-	id, rest, ok := strings.Cut(name, ".")
-	n, err := strconv.ParseUint(id, 10, 32)
-	if !ok || err != nil {
-		return unknownName
-	}
-	if _, member := k.v.Cluster().Servers.Find(cluster.ServerID(n)); !member {
+	id, rest, ok := layout.ParseServerName(name)
+	if !ok || !k.knows(id) {
 		return unknownName
 	}
 	_, key := volume.ParseKeyName(rest)

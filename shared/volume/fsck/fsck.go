@@ -86,7 +86,7 @@ const passes = 3
 
 // Run compares CLUSTER, epochs, fences, logs, checkpoints, receipts, protected
 // files and views with each other. It only reads; it locks claims for a moment. It returns an error that wraps
-// volume.ErrNoCluster if there is no volume, or the cause of ctx.
+// volume.ErrNoCluster if there is no volume, or the cause of ctx. If this binary is too old for the volume, this is the only finding.
 //
 // Servers may run meanwhile: Run reports a contradiction only if it finds it in
 // every pass over the volume.
@@ -137,7 +137,10 @@ type fsck struct {
 	serving   bool            // a running process holds newest's claim
 	sizes     map[cluster.FileName]int64
 	views     []viewState
+	members   cluster.Membership // as MEMBERS shows it
+	listErr   error              // why it does not
 	witnesses []volume.Witness
+	tooOld    error            // why this binary is too old for the volume; nil if nothing shows that it is
 	adoption  *volume.Adoption // what the next claimant would adopt
 	deep      *deepRead        // the same, from the oldest checkpoint on; nil if it cannot be read
 }
@@ -227,6 +230,22 @@ const (
 	adviceLeave   = "leave it: nothing depends on it any more"
 )
 
+// sawNewer reports whether an error shows that this binary is too old for what it read at a path, which then is no damage.
+func (k *fsck) sawNewer(path string, err error) bool {
+	old := volume.TooOld(err)
+	if old != nil && k.tooOld == nil {
+		k.tooOld = fmt.Errorf("%s: %w", path, old)
+	}
+	return old != nil
+}
+
+// onlyTooOld reports that this binary is too old, and nothing else: what it would say of a volume that it cannot read whole, and
+// advise, may be wrong.
+func (k *fsck) onlyTooOld() {
+	k.report.Findings, k.report.Errors = []Finding{}, 0
+	k.error("too-old", ".", "install that version on this host, then type: holdfast fsck --volume DIR", "%v", k.tooOld)
+}
+
 // errNoFurther means that a finding makes everything else unreadable.
 var errNoFurther = errors.New("the volume cannot be read any further")
 
@@ -241,6 +260,7 @@ func (k *fsck) all() error {
 	// Files that grow while servers run are read before the log, which must be ahead of them.
 	k.opt.Progress("files")
 	k.readViews()
+	k.members, k.listErr = k.v.ReadMembers()
 	k.witnesses = k.v.Witnesses(k.ctx, 0)
 	k.sizes = map[cluster.FileName]int64{}
 	k.walkFiles(layout.FilesDir)
@@ -253,9 +273,14 @@ func (k *fsck) all() error {
 		k.readLog()
 		k.adopted()
 	}
+	if k.tooOld != nil {
+		k.onlyTooOld()
+		return context.Cause(k.ctx)
+	}
 	if k.adoption != nil && k.deep != nil {
 		k.protected()
 		k.checkViews()
+		k.checkMembers()
 		k.checkHistory()
 	}
 	k.opt.Progress("names")
@@ -268,6 +293,11 @@ func (k *fsck) cluster() error {
 	c, err := volume.ReadCluster(k.fs)
 	begun, zeroErr := volume.ReadEpochZero(k.fs)
 	restore := fmt.Sprintf("type: cp DIR/%s/%s DIR/%s", layout.EpochDir(0), layout.ClaimName, layout.ClusterName)
+	if k.sawNewer(layout.ClusterName, err) || k.sawNewer(layout.EpochDir(0)+"/"+layout.ClaimName, zeroErr) {
+		k.report.Cluster = c.ID
+		k.onlyTooOld()
+		return errNoFurther
+	}
 	switch {
 	case errors.Is(err, volume.ErrNoCluster) && zeroErr != nil:
 		return err // nothing here is a volume

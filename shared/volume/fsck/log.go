@@ -24,6 +24,9 @@ func (k *fsck) readLog() {
 	e := k.newest
 	dir := layout.EpochDir(e.Epoch)
 	a, err := k.v.ReadTerm(k.ctx, e.Epoch, *e.Start)
+	if k.sawNewer(dir, err) {
+		return
+	}
 	if err != nil {
 		k.logError(SeverityError, "log-damaged", dir, adviceRecover, err)
 		return
@@ -74,6 +77,9 @@ func (k *fsck) replay(e *epochdir.State) {
 	first := checkpoint.Empty()
 	for _, lsn := range all {
 		b, err := checkpoint.Read(k.fs, k.v.Cluster().ID, dir, lsn, true)
+		if k.sawNewer(dir, err) {
+			return
+		}
 		if err != nil {
 			k.add(Finding{
 				Severity: SeverityWarning, Code: "checkpoint-damaged", Path: dir + "/" + layout.CheckpointDir(lsn), LSN: lsn,
@@ -103,6 +109,9 @@ func (k *fsck) replay(e *epochdir.State) {
 		}
 		return nil
 	})
+	if k.sawNewer(dir, err) {
+		return
+	}
 	if err != nil {
 		// A claimant reads from a later checkpoint and succeeds.
 		k.logError(SeverityWarning, "log-behind-base", dir, "nothing is lost: the newest checkpoint stands; the next one ends this", err)
@@ -181,6 +190,7 @@ func (k *fsck) adopted() {
 	dir := layout.EpochDir(from.Epoch)
 	has, at, err := inspect.HasPosition(k.fs, k.v, from.Epoch, e.Start.End)
 	switch {
+	case k.sawNewer(dir, err):
 	case err != nil:
 		k.logError(SeverityWarning, "adopted-log", dir, adviceLeave, err)
 	case !has && at.LSN < e.Start.End.LSN:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,9 @@ import (
 func (f *FS) Open(name string, flag vfs.Flag) (vfs.File, error) {
 	if name == "." {
 		return nil, pathError("open", name, unix.EISDIR)
+	}
+	if other, rest := f.elsewhere(name); other != f {
+		return other.Open(rest, flag)
 	}
 	var out *file
 	err := f.inParent("open", name, func(dir int, base string) (err error) {
@@ -45,7 +49,11 @@ func (f *FS) open(dir int, base, name string, flag vfs.Flag) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := regular(fd, direct); err != nil {
+	err = regular(fd, direct)
+	if err == nil && f.private {
+		err = private(fd, filepath.Join(f.path, name))
+	}
+	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	opened := os.NewFile(uintptr(fd), name)
@@ -107,6 +115,22 @@ func regular(fd int, direct bool) error {
 	default:
 		return fmt.Errorf("not a regular file: %w", unix.EINVAL)
 	}
+}
+
+// private returns an error that wraps ErrNotPrivate unless an open file belongs to the user of this process, or to root, and nobody
+// else may read or write it. The descriptor is asked, because its name may lead elsewhere by now.
+func private(fd int, path string) error {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return err
+	}
+	switch me := os.Geteuid(); {
+	case st.Uid != 0 && int(st.Uid) != me:
+		return fmt.Errorf("%w: %s belongs to user %d and you are %d; see who put it there, then type: chown %d %s", ErrNotPrivate, path, st.Uid, me, me, path)
+	case st.Mode&0o077 != 0:
+		return fmt.Errorf("%w: %s has mode %o; type: chmod go= %s   (and if somebody may have read it, see docs/security.md on what has leaked)", ErrNotPrivate, path, st.Mode&0o777, path)
+	}
+	return nil
 }
 
 // file is an open regular file.

@@ -19,6 +19,9 @@ import (
 // component became a symbolic link), so the file it locked is compared with
 // the one that the name leads to from the root.
 func (f *FS) TryLock(name string) (vfs.Lock, error) {
+	if other, rest := f.elsewhere(name); other != f {
+		return other.TryLock(rest)
+	}
 	if err := f.lockable(name); err != nil {
 		return nil, pathError("lock", name, err)
 	}

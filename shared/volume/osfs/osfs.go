@@ -30,6 +30,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
@@ -54,6 +55,23 @@ type FS struct {
 	dir  *os.File // the same directory, for its descriptor
 	path string   // absolute; where the directory was when it was opened
 	kind vfs.Kind
+	// attached has the directories that are elsewhere, by name. It does not change after Attach.
+	attached map[string]*FS
+	// private is true if it opens only files of this user, or root, that nobody else may read.
+	private bool
+}
+
+// ErrNotPrivate means that a file is not for the user of this process alone. The wrapping error says what to type.
+var ErrNotPrivate = errors.New("a secret has to belong to the user that the servers run as, or to root, and nobody else may read it")
+
+// OpenPrivate opens a directory as Open does, and then opens only files there that belong to the user of this process, or to root, and
+// that nobody else may read. For others it returns an error that wraps ErrNotPrivate.
+func OpenPrivate(root string) (*FS, error) {
+	f, err := Open(root)
+	if err == nil {
+		f.private = true
+	}
+	return f, err
 }
 
 // Open opens an existing directory as the root of a volume.
@@ -116,9 +134,37 @@ func (f *FS) Same(other *FS) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
+// Attach has a name, and all names below it, lead to another directory, whatever is there. It is called before f is used by
+// several goroutines. From then on, f closes that directory with itself. Owner and SomeNames go on seeing what is there.
+func (f *FS) Attach(name string, other *FS) {
+	if f.attached == nil {
+		f.attached = map[string]*FS{}
+	}
+	f.attached[name] = other
+}
+
+// elsewhere returns the directory to which a name leads, and the name in it.
+func (f *FS) elsewhere(name string) (*FS, string) {
+	top, rest, below := strings.Cut(name, "/")
+	switch other := f.attached[top]; {
+	case other == nil:
+		return f, name
+	case below:
+		return other, rest
+	default:
+		return other, "."
+	}
+}
+
 // Close lets go of the root. Open files and locks live on, and so does the root for the calls that are under way: the
 // last of them closes it, however long it hangs. Later calls return an error that wraps fs.ErrClosed.
-func (f *FS) Close() error { return errors.Join(f.dir.Close(), f.root.Close()) }
+func (f *FS) Close() error {
+	err := errors.Join(f.dir.Close(), f.root.Close())
+	for _, other := range f.attached {
+		err = errors.Join(err, other.Close())
+	}
+	return err
+}
 
 // Mkdir makes a directory.
 func (f *FS) Mkdir(name string) error { return f.mkdir(name, dirMode) }
@@ -127,6 +173,12 @@ func (f *FS) Mkdir(name string) error { return f.mkdir(name, dirMode) }
 func (f *FS) MkdirPrivate(name string) error { return f.mkdir(name, privateDirMode) }
 
 func (f *FS) mkdir(name string, mode uint32) error {
+	switch other, rest := f.elsewhere(name); {
+	case other != f && rest == ".":
+		return pathError("mkdir", name, unix.EEXIST)
+	case other != f:
+		return other.mkdir(rest, mode)
+	}
 	return f.inParent("mkdir", name, func(dir int, base string) error {
 		return unix.Mkdirat(dir, base, mode)
 	})
@@ -147,6 +199,9 @@ func (f *FS) Link(oldName, newName string) error {
 
 // Remove unlinks a file or removes an empty directory.
 func (f *FS) Remove(name string) error {
+	if other, rest := f.elsewhere(name); other != f {
+		return other.Remove(rest)
+	}
 	return f.inParent("remove", name, func(dir int, base string) error {
 		err := unix.Unlinkat(dir, base, 0)
 		if errors.Is(err, unix.EISDIR) {
@@ -158,6 +213,9 @@ func (f *FS) Remove(name string) error {
 
 // ReadDir lists a directory.
 func (f *FS) ReadDir(name string) ([]vfs.Entry, error) {
+	if other, rest := f.elsewhere(name); other != f {
+		return other.ReadDir(rest)
+	}
 	dir, err := f.openDir("readdir", name)
 	if err != nil {
 		return nil, err
@@ -189,6 +247,9 @@ func typeOf(mode fs.FileMode) vfs.Type {
 // Lstat describes a name. On network filesystems it asks the server for the
 // attributes; the name itself may still come from a cache.
 func (f *FS) Lstat(name string) (vfs.Info, error) {
+	if other, rest := f.elsewhere(name); other != f {
+		return other.Lstat(rest)
+	}
 	var out vfs.Info
 	stat := func(dir int, base string) (err error) {
 		out, err = describe(dir, base, unix.AT_SYMLINK_NOFOLLOW, f.kind)
@@ -204,6 +265,9 @@ func (f *FS) Lstat(name string) (vfs.Info, error) {
 
 // SyncDir makes the names in a directory durable.
 func (f *FS) SyncDir(name string) error {
+	if other, rest := f.elsewhere(name); other != f {
+		return other.SyncDir(rest)
+	}
 	dir, err := f.openDir("syncdir", name)
 	if err != nil {
 		return err
@@ -215,6 +279,9 @@ func (f *FS) SyncDir(name string) error {
 // Replace writes a file atomically. The view or nothing is there afterwards,
 // and a temporary ".NAME*" where the process died meanwhile.
 func (f *FS) Replace(name string, write func(io.Writer) error) error {
+	if other, rest := f.elsewhere(name); other != f {
+		return other.Replace(rest, write)
+	}
 	// The walk refuses symbolic links, which os.Root would follow.
 	if err := f.inParent("replace", name, func(int, string) error { return nil }); err != nil {
 		return err

@@ -79,6 +79,14 @@ func (f *FS) inParent(op, name string, do func(dir int, base string) error) erro
 
 // inParents is inParent for two names.
 func (f *FS) inParents(op, oldName, newName string, do func(int, string, int, string) error) error {
+	from, oldRest := f.elsewhere(oldName)
+	to, newRest := f.elsewhere(newName)
+	if from != to {
+		return &os.LinkError{Op: op, Old: oldName, New: newName, Err: unix.EXDEV}
+	}
+	if from != f {
+		return from.inParents(op, oldRest, newRest, do)
+	}
 	var inner error
 	outer := f.inParent(op, oldName, func(oldDir int, oldBase string) error {
 		inner = f.inParent(op, newName, func(newDir int, newBase string) error {

@@ -24,6 +24,7 @@ func (r *recovery) build(ctx context.Context) (checkpoint.Snapshot, error) {
 	if err := b.checkFiles(ctx); err != nil {
 		return checkpoint.Snapshot{}, err
 	}
+	b.list = b.members()
 	var err error
 	if b.table, err = locktable.Restore(b.at.LSN, b.entities); err != nil {
 		return checkpoint.Snapshot{}, err
@@ -65,6 +66,7 @@ const (
 type builder struct {
 	r      *recovery
 	table  *locktable.Table
+	list   *cluster.Membership // nil: that of CLUSTER
 	at     wal.Position
 	inodes map[cluster.FileName]uint64
 	taken  map[uint64]bool // the inodes of files that were kept
@@ -114,7 +116,13 @@ func (b *builder) checkFiles(ctx context.Context) error {
 // not be complete, clients can only repeat requests.
 func (b *builder) entities(yield func(locktable.Entity, error) bool) {
 	known := map[uint64]bool{} // inodes that the source remembers
+	if b.list != nil && !yield(locktable.Entity{Members: b.list}, nil) {
+		return
+	}
 	for e := range b.r.source.table.Export() {
+		if e.Members != nil {
+			continue
+		}
 		if e.File != nil {
 			if inode, ok := b.inodes[e.File.Name]; ok {
 				e.File.Inode = inode
@@ -139,6 +147,32 @@ func (b *builder) entities(yield func(locktable.Entity, error) bool) {
 			return
 		}
 	}
+}
+
+// members returns the list of servers, nil for that of CLUSTER, and notes what MEMBERS is to show. If the state may not be complete, changes of
+// the list may be lost: no version and no ID that they gave is given again, so a server that they added counts as removed.
+func (b *builder) members() *cluster.Membership {
+	table, c, p := b.r.source.table, b.r.v.Cluster(), b.r.plan
+	list, made := table.Members()
+	if !made {
+		list = cluster.FirstMembership(c.Servers)
+	}
+	next, shown := list, b.r.shown
+	next.HighestID = max(list.HighestID, shown.HighestID, slices.Max(b.r.known))
+	lost := shown.Version > list.Version || shown.Version == list.Version && shown.Text() != list.Text() || next.HighestID > list.HighestID
+	switch {
+	case lost && !p.Complete && !b.r.source.elsewhere && c.Level(table) >= locktable.MembersLevel:
+		next.Version = max(list.Version, shown.Version)
+		b.r.show = new(next)
+		next.Version++
+		p.Notes = append(p.Notes, fmt.Sprintf("changes of the list of servers may be lost: the servers are now %v, and IDs up to %d are not given again", next.Servers.IDs(), next.HighestID))
+		return &next
+	case made:
+		b.r.show = &list
+	default:
+		b.r.show = nil
+	}
+	return b.r.show
 }
 
 // changePast corrects what the table remembers of an inode. Inodes of another filesystem do not exist here.

@@ -85,6 +85,11 @@ func (r *recovery) begin(ctx context.Context, s checkpoint.Snapshot) (err error)
 	if err := index.Remove(r.fs); err != nil {
 		return err
 	}
+	// What MEMBERS shows may be of records that are lost. Where this comes late, the primary writes it again. Until START servers may
+	// go on with the old state, so it is no newer than it was, or the old state is: the first primary raises the version.
+	if err := volume.RestoreMembers(r.fs, r.v.Cluster(), s.Epoch, r.show); err != nil {
+		return err
+	}
 	return term.WriteStart(s.At)
 }
 
@@ -177,7 +182,7 @@ func (r *recovery) fill(tmp string, s checkpoint.Snapshot) error {
 	}
 	log, err := wal.Start(wal.Options{
 		Dir: &epochdir.Dir{FS: r.fs, Path: tmp}, Cluster: r.v.Cluster().ID, Epoch: s.Epoch,
-		FeatureLevel: volume.FeatureLevel, SegmentSize: layout.SegmentSize,
+		FeatureLevel: r.v.Cluster().Level(s.Table), SegmentSize: layout.SegmentSize,
 	}, s.At, s.At.LSN)
 	if err != nil {
 		return err

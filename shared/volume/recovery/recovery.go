@@ -9,6 +9,9 @@
 // START. So a crash leaves the old state or the new one, and so does a recovery that was paused
 // while servers went on.
 //
+// A binary that is too old for a record, a checkpoint or a log on the volume recovers nothing: what it cannot read is not damaged,
+// and without it everything after it would be lost.
+//
 // Tokens, epochs and LSNs rise, also above those that are lost: the new log begins
 // at the next multiple of 2^32 above every LSN that was seen.
 //
@@ -34,6 +37,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,10 +134,18 @@ type recovery struct {
 	epochs []epochdir.State
 	source *candidate
 	plan   *Plan
+	// known are the IDs of all servers that may run, and shown is the list of servers in MEMBERS, or that of CLUSTER.
+	known []cluster.ServerID
+	shown cluster.Membership
+	// show is what MEMBERS is to show, nil for nothing.
+	show *cluster.Membership
+	// newer is the error of the first thing that only a newer binary may interpret; nil if nothing such was read.
+	newer error
 }
 
 // NewPlan returns what Run would do. It only reads. It returns an error that wraps ErrServersRun if a server uses the
-// volume, ErrNoSource if there is nothing to recover from, ErrForeignCopy for a copy of another cluster.
+// volume, ErrNoSource if there is nothing to recover from, ErrForeignCopy for a copy of another cluster, volume.ErrTooOld, and then no
+// plan, if this binary is too old for what it finds.
 func NewPlan(ctx context.Context, fsys vfs.FS, opt Options) (*Plan, error) {
 	r, err := newRecovery(fsys, opt)
 	if err != nil {
@@ -158,11 +170,11 @@ func Run(ctx context.Context, fsys vfs.FS, opt Options) (_ *Plan, err error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err := r.guard()
+	held, err := r.guard()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, release()) }()
+	defer func() { err = errors.Join(err, held.Release()) }()
 	if err := r.survey(ctx); err != nil {
 		return nil, err
 	}
@@ -211,37 +223,34 @@ func newRecovery(fsys vfs.FS, opt Options) (*recovery, error) {
 	if _, err := io.ReadFull(opt.Random, r.nonce[:]); err != nil {
 		return nil, fmt.Errorf("draw a nonce: %w", err)
 	}
-	return r, nil
+	ids, err := volume.ServerIDs(fsys, c)
+	list, _ := r.v.ReadMembers() //nolint:errcheck // what cannot be read lists nobody
+	r.known = slices.Compact(slices.Sorted(slices.Values(append(ids, list.Servers.IDs()...))))
+	return r, err
 }
 
-// guard locks the guard of every server, so that none can start meanwhile.
-func (r *recovery) guard() (release func() error, err error) {
-	var held []vfs.Lock
-	release = func() error {
-		var errs []error
-		for _, l := range held {
-			errs = append(errs, l.Unlock())
-		}
-		return errors.Join(errs...)
-	}
-	for _, m := range r.v.Cluster().Servers {
-		l, err := volume.TakeGuard(r.fs, m.ID)
+// guard locks the guard of every server that may run, so that none can start meanwhile. One that was removed runs on until it learns that,
+// and what is recovered may list it again.
+func (r *recovery) guard() (held volume.Guards, err error) {
+	for _, id := range r.known {
+		l, err := volume.TakeGuard(r.fs, id)
 		if errors.Is(err, volume.ErrSameID) {
-			err = fmt.Errorf("%w: server %d: stop it, and see that it stays stopped", ErrServersRun, m.ID)
+			err = fmt.Errorf("%w: server %d: stop it, and see that it stays stopped", ErrServersRun, id)
 		}
 		if err != nil {
-			return nil, errors.Join(err, release())
+			return nil, errors.Join(err, held.Release())
 		}
 		held = append(held, l)
 	}
-	return release, nil
+	return held, nil
 }
 
-// survey reads all epochs. It returns an error that wraps ErrServersRun if a running process holds a claim.
+// survey reads all epochs, and MEMBERS. It returns an error that wraps ErrServersRun if a running process holds a claim.
 func (r *recovery) survey(ctx context.Context) (err error) {
 	if r.epochs, err = epochdir.Survey(ctx, r.fs); err != nil {
 		return err
 	}
+	r.shown, _ = r.v.ReadMembers() //nolint:errcheck // what cannot be read shows nothing
 	if len(r.epochs) == 0 {
 		return fmt.Errorf("%w: epochs/ is empty: make a new volume with holdfast init, then recover it from the servers' data directories", volume.ErrDamaged)
 	}
@@ -256,8 +265,11 @@ func (r *recovery) survey(ctx context.Context) (err error) {
 func (r *recovery) decide(ctx context.Context) error {
 	last := r.epochs[len(r.epochs)-1].Epoch
 	p := &Plan{Cluster: r.v.Cluster().ID, Follows: last, Lost: []string{}, Files: []PlannedFile{}, Notes: []string{}}
-	r.plan = p
+	r.plan, r.newer = p, nil
 	source, reasons, err := r.findSource(ctx, r.epochs)
+	if r.newer != nil {
+		return r.newer
+	}
 	if err != nil {
 		return err
 	}
@@ -277,6 +289,9 @@ func (r *recovery) decide(ctx context.Context) error {
 	}
 	if proven.lsn > source.end.LSN || proven.epoch > last {
 		missing = append(missing, fmt.Sprintf("LSN %d and epoch %d were told of; what is left ends at LSN %d, the newest epoch is %d", proven.lsn, proven.epoch, source.end.LSN, last))
+	}
+	if list := source.table.MembersOr(r.v.Cluster().Servers); r.shown.Version > list.Version {
+		missing = append(missing, fmt.Sprintf("MEMBERS shows version %d of the list of servers, what is left has version %d", r.shown.Version, list.Version))
 	}
 	missing = append(missing, epochdir.TakenTwice(r.epochs)...)
 	missing = append(missing, volume.WitnessedTerms(r.epochs, witnesses)...)
@@ -337,6 +352,9 @@ func (r *recovery) takeCopies(source *candidate, proven *highest, reasons *[]str
 			continue
 		}
 		fromCopy := &candidate{name: c.Name, epoch: c.Epoch, table: c.Table, end: c.At, copied: true, elsewhere: c.Cluster != r.v.Cluster().ID}
+		if fromCopy.elsewhere { // the servers of this volume are those of its CLUSTER
+			fromCopy.table = c.Table.ForgetMembers()
+		}
 		if source != nil && source.end.LSN > 0 {
 			*reasons = append(*reasons, fmt.Sprintf("%s is at LSN %d of epoch %d, the volume ends at LSN %d", c.Name, c.At.LSN, c.Epoch, source.end.LSN))
 			fromCopy.damage = append(source.damage, fmt.Sprintf("what %s has, up to LSN %d, and the copy in %s lacks", source.name, source.end.LSN, c.Name))

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/inspect"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -155,6 +156,7 @@ func (r *recovery) startedSource(ctx context.Context, e *epochdir.State, reasons
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	r.noteNewer(err)
 	*reasons = append(*reasons, err.Error())
 	return r.seal(e.Epoch, endless), nil
 }
@@ -167,12 +169,45 @@ func (r *recovery) doubtfulSource(ctx context.Context, e *epochdir.State, below 
 	if below != nil {
 		began.End = below.end
 	}
-	if a, err := r.v.ReadTerm(ctx, e.Epoch, began); err == nil {
+	a, err := r.v.ReadTerm(ctx, e.Epoch, began)
+	if err == nil {
 		c := candidateOf(e.Epoch, a)
 		c.complete = below != nil && below.complete
 		return c, true
 	}
+	r.noteNewer(err)
 	return r.seal(e.Epoch, endless), false
+}
+
+// noteNewer notes an error which shows that this binary is too old for what it read. All errors of reading come here, because
+// none of what is cut off for damage may be what a newer binary can read.
+func (r *recovery) noteNewer(err error) {
+	if r.newer == nil {
+		r.newer = volume.TooOld(err)
+	}
+}
+
+// noteHeaders reads the headers of all segments of a term: a scan ends at the first damage, and behind that may be one
+// which needs a newer binary.
+func (r *recovery) noteHeaders(path string) {
+	entries, err := r.fs.ReadDir(path)
+	if err != nil {
+		return // it is reported where it matters
+	}
+	for _, x := range entries {
+		if _, ok := wal.ParseSegmentName(x.Name); !ok {
+			continue
+		}
+		b, err := vfs.ReadBlockFile(r.fs, path+"/"+x.Name, vfs.FlagRead)
+		if err != nil {
+			continue // likewise
+		}
+		h, err := wal.DecodeSegmentHeader(b)
+		if err == nil && h.FeatureLevel > volume.FeatureLevel {
+			err = fmt.Errorf("%s/%s: %w: feature level %d, this binary knows %d", path, x.Name, wal.ErrFeatureLevel, h.FeatureLevel, volume.FeatureLevel)
+		}
+		r.noteNewer(err)
+	}
 }
 
 // endless means that seal has no bound.
@@ -189,10 +224,12 @@ func (r *recovery) seal(e cluster.Epoch, until cluster.LSN) *candidate {
 		if lsn > until {
 			continue
 		}
-		if b, err := checkpoint.Read(r.fs, r.v.Cluster().ID, path, lsn, true); err == nil {
+		b, err := checkpoint.Read(r.fs, r.v.Cluster().ID, path, lsn, true)
+		if r.noteNewer(err); err == nil {
 			bases = append(bases, b)
 		}
 	}
+	r.noteHeaders(path)
 	var best *candidate
 	for _, b := range bases {
 		if c := r.sealFrom(e, b, until); c.better(best) {
@@ -206,10 +243,11 @@ func (r *recovery) seal(e cluster.Epoch, until cluster.LSN) *candidate {
 // segments, so sealFrom reads a second time without that segment and later ones.
 func (r *recovery) sealFrom(e cluster.Epoch, b *checkpoint.Base, until cluster.LSN) *candidate {
 	c, err := r.sealBefore(e, b, until, 0)
+	r.noteNewer(err)
 	if damage, ok := errors.AsType[*wal.ScanError](err); ok {
 		if first, ok := wal.ParseSegmentName(damage.File); ok {
-			again, _ := r.sealBefore(e, b, until, first) // the first error is the one to report
-			if again != nil && again.end.LSN > b.At.LSN && again.better(c) {
+			again, err := r.sealBefore(e, b, until, first) // the first error is the one to report
+			if r.noteNewer(err); again != nil && again.end.LSN > b.At.LSN && again.better(c) {
 				c = again
 			}
 		}

@@ -3,11 +3,14 @@
 package volumetest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -87,6 +90,21 @@ func (d *Disk) Write(name string, off int64, data []byte) error {
 		_, err := d.write(n, data, off)
 		return err
 	})
+}
+
+// BeginAt makes the volume that of a cluster which began with this feature level of one digit, as an older binary would have
+// made it: CLUSTER and the claim of epoch 0, one file, name it.
+func (d *Disk) BeginAt(level uint32) error {
+	b, err := d.ReadFile("CLUSTER")
+	if err != nil {
+		return err
+	}
+	key := []byte(`"feature_level": `)
+	i := bytes.Index(b, key)
+	if i < 0 {
+		return fmt.Errorf("CLUSTER names no feature level: %s", b)
+	}
+	return d.Write("CLUSTER", int64(i+len(key)), []byte(strconv.FormatUint(uint64(level), 10)))
 }
 
 // Truncate cuts or extends a file, durable at once.

@@ -21,12 +21,13 @@ func FromOutcome(out *locktable.Outcome) *pb.Answer {
 		Protected: out.Client != "" && !out.Client.Anonymous(), Repeat: out.Repeat,
 		Epoch: uint64(out.Epoch), Lsn: uint64(out.LSN),
 		Lock: string(out.Lock), Token: uint64(out.Token), TtlMs: wire.FloorMillis(out.TTL),
-		QueueLength: uint32(out.QueueLength), Committed: out.Committed,
+		QueueLength: uint32(out.QueueLength), Committed: out.Committed, MembersVersion: out.Version, Marked: out.Marked,
 	}
 	if h := out.Holder; h != nil {
+		user, host := h.Holder.UserAndHost()
 		a.Holder = &pb.LockHolder{
 			ClientId: string(h.Client), Token: uint64(h.Token),
-			Host: h.Holder.Host, Pid: int64(h.Holder.PID), Command: h.Holder.Command, SinceUnixMs: h.Since,
+			User: user, Host: host, Pid: int64(h.Holder.PID), Command: h.Holder.Command, SinceUnixMs: h.Since,
 			Mode: pb.Mode(h.Mode), Holders: uint32(h.Count), Identity: h.Identity,
 		}
 	}
@@ -65,7 +66,13 @@ func FromHolder(h locktable.Holder, identity string) *pb.Holder {
 	if h == (locktable.Holder{}) && identity == "" {
 		return nil
 	}
-	return &pb.Holder{Host: h.Host, Pid: int64(h.PID), Command: h.Command, Identity: identity}
+	user, host := h.UserAndHost()
+	return &pb.Holder{User: user, Host: host, Pid: int64(h.PID), Command: h.Command, Identity: identity}
+}
+
+// ToHolder is the inverse of FromHolder, without the identity, which no client sets.
+func ToHolder(h *pb.Holder) locktable.Holder {
+	return locktable.Holder{Host: locktable.HostOf(h.GetUser(), h.GetHost()), PID: int(h.GetPid()), Command: h.GetCommand()}
 }
 
 // RemainingUnknown means that only the primary knows what is left of a lease.
@@ -122,6 +129,21 @@ func FromWaiter(w *locktable.Waiter) *pb.Waiter {
 	}
 }
 
+// FromRing converts a ring, nil for none.
+func FromRing(ring locktable.Ring) *pb.Ring {
+	if len(ring) == 0 {
+		return nil
+	}
+	r := &pb.Ring{}
+	for i := range ring {
+		w := &ring[i].Waiter
+		r.Links = append(r.Links, &pb.RingLink{
+			ClientId: string(w.Client), RequestId: uint64(w.Request), Holder: FromHolder(w.Holder, w.Identity), Lock: string(w.Lock), Token: uint64(ring[i].Token),
+		})
+	}
+	return r
+}
+
 func waitMillis(d time.Duration) int64 {
 	if d == locktable.WaitForever {
 		return -1
@@ -147,7 +169,7 @@ func FromRecord(r *locktable.Record, at time.Time) *pb.Event {
 		Lock: string(r.Lock), Token: uint64(r.Token), ClientId: string(r.Client), RequestId: uint64(r.Request),
 		TtlMs: wire.FloorMillis(r.TTL), WaitMs: waitMillis(r.Wait), Mode: pb.Mode(r.Mode), Holder: FromHolder(r.Holder, r.Identity),
 		File: string(r.File), Generation: uint64(r.Generation), Offset: r.Offset, Length: r.Length, Crc32C: r.CRC,
-		Actor: r.Actor, Reason: r.Reason, ServerId: uint32(r.Server), UnixMs: r.Time, Metadata: r.Metadata,
+		Actor: r.Actor, Reason: r.Reason, ServerId: uint32(r.Server), UnixMs: r.Time, Metadata: r.Metadata, Slot: string(r.Slot),
 	}
 	if r.Time == 0 { // an older binary wrote it
 		e.UnixMs = at.UnixMilli()

@@ -211,6 +211,7 @@ func TestAnswerFrames(t *testing.T) {
 	for _, out := range []locktable.Outcome{
 		{Status: cluster.StatusHeld, Holder: &locktable.LockHolder{Client: "c"}},
 		{Status: cluster.StatusFileQuarantined, Committed: true},
+		{Status: cluster.StatusOK, Client: "c", Token: 7, Marked: true},
 	} {
 		if b, ok := convert.AppendOutcome([]byte("before"), 5, &out); ok || string(b) != "before" {
 			t.Errorf("%+v has more than a plain answer", out)

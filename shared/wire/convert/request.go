@@ -80,6 +80,8 @@ func fillContent(r *locktable.Request, m proto.Message) (err error) {
 	switch q := m.(type) {
 	case *pb.AcquireRequest:
 		return fillAcquire(r, q)
+	case *pb.ReleaseRequest:
+		r.Done = q.GetDone()
 	case *pb.FileAppendRequest:
 		fillAppend(r, q)
 	case *pb.BindFileRequest:
@@ -89,8 +91,19 @@ func fillContent(r *locktable.Request, m proto.Message) (err error) {
 	case *pb.BreakLockRequest:
 		r.Actor, r.Reason = q.GetActor(), q.GetReason()
 		r.Grace, err = duration("grace_ms", q.GetGraceMs())
+	case *pb.ChangeMembersRequest:
+		fillChange(r, q)
 	}
 	return err
+}
+
+// fillChange leaves a change that it does not know without a kind: the lock table refuses it, to whom it may be told.
+func fillChange(r *locktable.Request, q *pb.ChangeMembersRequest) {
+	kinds := map[string]cluster.ChangeKind{"add": cluster.AddServer, "set": cluster.SetServer, "remove": cluster.RemoveServer}
+	r.Members = &locktable.MembersRequest{Change: cluster.MemberChange{
+		Kind: kinds[q.GetChange()], Server: cluster.Member{ID: cluster.ServerID(q.GetServer()), Client: q.GetClient(), Peer: q.GetPeer()},
+		IfVersion: q.GetIfVersion(), Force: q.GetForce(),
+	}}
 }
 
 func fillAcquire(r *locktable.Request, q *pb.AcquireRequest) (err error) {
@@ -101,9 +114,10 @@ func fillAcquire(r *locktable.Request, q *pb.AcquireRequest) (err error) {
 		return wire.Invalid(fmt.Sprintf("unknown lock mode %d", q.GetMode()))
 	}
 	r.Mode = locktable.Mode(q.GetMode())
-	h := q.GetHolder()
-	r.Holder = locktable.Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()}
+	r.Holder = ToHolder(q.GetHolder())
 	r.Metadata, r.Heartbeat = q.GetMetadata(), q.GetHeartbeat()
+	r.After, r.Remember = cluster.Token(q.GetAfterToken()), q.GetRemember()
+	r.Slot = cluster.Slot(q.GetOnce())
 	r.MaxHold, err = duration("max_hold_ms", q.GetMaxHoldMs())
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -63,11 +64,17 @@ type Peers struct {
 	self    cluster.ServerID
 	cluster []byte
 	keys    *peertls.Keys
-	peers   map[cluster.ServerID]*peer // never changed
+	further []grpc.DialOption
+	mu      struct {
+		sync.Mutex
+		closed bool
+		peers  map[cluster.ServerID]*peer
+	}
 }
 
-// peer is one server.
+// peer is one server at one address.
 type peer struct {
+	addr          string
 	control, bulk *grpc.ClientConn
 	client        pb.PeerServiceClient // over control
 	pushes        pushes               // over bulk
@@ -76,17 +83,48 @@ type peer struct {
 // New makes a Peers for the server self, which has these keys. It connects to nobody yet. Further dial
 // options are for tests.
 func New(self cluster.ServerID, c volume.Cluster, keys *peertls.Keys, further ...grpc.DialOption) *Peers {
-	p := &Peers{self: self, cluster: c.ID[:], keys: keys, peers: map[cluster.ServerID]*peer{}}
-	for _, m := range c.Servers {
-		options := append(dialOptions(), grpc.WithTransportCredentials(keys.Client(m.ID, dial)))
-		options = append(options, further...)
-		x := &peer{control: connect(m.Peer, options), bulk: connect(m.Peer, options)}
-		x.client = pb.NewPeerServiceClient(x.control)
-		x.pushes = newPushes(pb.NewPeerServiceClient(x.bulk))
-		p.peers[m.ID] = x
-	}
+	p := &Peers{self: self, cluster: c.ID[:], keys: keys, further: further}
+	p.mu.peers = map[cluster.ServerID]*peer{}
+	p.Follow(c.Servers)
 	return p
 }
+
+// Follow replaces the servers: those that are new or have moved are dialed when they are used, and the connections to
+// those that are gone, or to where they were, end with what is in flight on them.
+func (p *Peers) Follow(all cluster.Members) {
+	p.keys.Follow(all)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.closed {
+		return
+	}
+	now := map[cluster.ServerID]*peer{}
+	for _, m := range all {
+		if x := p.mu.peers[m.ID]; x != nil && x.addr == m.Peer {
+			now[m.ID] = x
+		} else {
+			now[m.ID] = p.dials(m)
+		}
+	}
+	for id, x := range p.mu.peers {
+		if now[id] != x {
+			x.close() //nolint:errcheck // nothing is lost with it
+		}
+	}
+	p.mu.peers = now
+}
+
+// dials makes the connections to a server.
+func (p *Peers) dials(m cluster.Member) *peer {
+	options := append(dialOptions(), grpc.WithTransportCredentials(p.keys.Client(m.ID, dial)))
+	options = append(options, p.further...)
+	x := &peer{addr: m.Peer, control: connect(m.Peer, options), bulk: connect(m.Peer, options)}
+	x.client = pb.NewPeerServiceClient(x.control)
+	x.pushes = newPushes(pb.NewPeerServiceClient(x.bulk))
+	return x
+}
+
+func (x *peer) close() error { return errors.Join(x.control.Close(), x.bulk.Close()) }
 
 func dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
@@ -116,16 +154,21 @@ func connect(addr string, options []grpc.DialOption) *grpc.ClientConn {
 
 // Close ends all connections and what is in flight on them.
 func (p *Peers) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.closed = true
 	var errs []error
-	for _, x := range p.peers {
-		errs = append(errs, x.control.Close(), x.bulk.Close())
+	for _, x := range p.mu.peers {
+		errs = append(errs, x.close())
 	}
 	return errors.Join(errs...)
 }
 
 // find returns the peer.
 func (p *Peers) find(to cluster.ServerID) (*peer, error) {
-	x, ok := p.peers[to]
+	p.mu.Lock()
+	x, ok := p.mu.peers[to]
+	p.mu.Unlock()
 	if !ok {
 		return nil, fmt.Errorf("server %d is no member of the cluster", to)
 	}

@@ -241,7 +241,7 @@ func TestCallsOfAStoppedServerFailAndThoseOfARestartedOneSucceed(t *testing.T) {
 	addr, s := listen(t, d, "127.0.0.1:0", c.ID.String(), f)
 	c.Servers = cluster.Members{{ID: 2, Peer: addr}}
 	p := open(t, c, keysOf(t, d, 1))
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, time.Minute)
 	if _, err := p.Ping(ctx, 2, election.Ping{From: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -438,4 +438,37 @@ func TestAnswersCostNoPings(t *testing.T) {
 	if n := (<-conns).pings(); n != 0 {
 		t.Errorf("%d pings went with 5 pushes", n)
 	}
+}
+
+// TestPeersFollow: a server that is added, or has moved, is reached; one that is gone is not.
+func TestPeersFollow(t *testing.T) {
+	d, c := newShare(t), volume.Cluster{ID: cluster.ID{9}}
+	first, _ := listen(t, d, "127.0.0.1:0", c.ID.String(), &fake{id: 2})
+	c.Servers = cluster.Members{{ID: 1, Peer: "127.0.0.1:1"}, {ID: 2, Peer: first}}
+	p := open(t, c, keysOf(t, d, 1))
+	ctx := within(t, 20*time.Second)
+	reached := func(when string, id cluster.ServerID, want bool) {
+		t.Helper()
+		_, err := p.Ping(ctx, id, election.Ping{From: 1})
+		if _, pushErr := p.Push(ctx, id, push.Push{}); (err == nil) != want || (pushErr == nil) != want {
+			t.Errorf("%s: server %d: %v, %v", when, id, err, pushErr)
+		}
+	}
+	reached("at first", 2, true)
+	reached("at first", 3, false)
+	third, _ := listen(t, d, "127.0.0.1:0", c.ID.String(), &fake{id: 3})
+	all := append(c.Servers, cluster.Member{ID: 3, Peer: third})
+	p.Follow(all)
+	reached("added", 3, true)
+	reached("added", 2, true)
+	moved := &fake{id: 2}
+	second, _ := listen(t, d, "127.0.0.1:0", c.ID.String(), moved)
+	all[1].Peer = second
+	p.Follow(all)
+	reached("moved", 2, true)
+	if len(moved.pings) != 1 || len(moved.pushes) != 1 {
+		t.Errorf("where it is now, it got %d pings and %d pushes", len(moved.pings), len(moved.pushes))
+	}
+	p.Follow(all[:2])
+	reached("removed", 3, false)
 }

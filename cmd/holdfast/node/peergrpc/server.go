@@ -107,7 +107,7 @@ func (s *forStrangers) Ping(ctx context.Context, q *pb.Ping) (*pb.Pong, error) {
 		return nil, err
 	}
 	s.server.h.HandleStranger(election.Stranger{ID: cluster.ServerID(q.GetFrom()), Nonce: q.GetNonce(), About: q.GetAbout(), From: remote(ctx)})
-	r := pongProto(s.server.h.HandlePing(election.Ping{Seq: q.GetSeq()})) // from no server
+	r := pongProto(s.server.h.HandlePing(election.Ping{From: cluster.ServerID(q.GetFrom()), Stranger: true, Seq: q.GetSeq()}))
 	r.Stranger = true
 	return r, nil
 }

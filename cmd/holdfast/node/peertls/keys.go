@@ -94,7 +94,8 @@ const (
 
 // Options configure Keys.
 type Options struct {
-	Self    cluster.ServerID
+	Self cluster.ServerID
+	// Members are the servers whose keys count; Follow replaces them.
 	Members cluster.Members
 	FS      vfs.FS
 	Log     zerolog.Logger
@@ -117,6 +118,7 @@ type Keys struct {
 
 	mu struct {
 		sync.Mutex
+		members  cluster.Members
 		known    map[cluster.ServerID][]volume.KeyID // the latest last
 		plain    map[*plainConn]struct{}
 		disowned map[cluster.ServerID]disowned // members that do not know this server
@@ -153,6 +155,7 @@ func New(opt Options) (*Keys, error) {
 	if k.required.Store(required); !required {
 		opt.Log.Warn().Msg("servers of this volume take plain text from each other: when all are upgraded, type holdfast secure require")
 	}
+	k.mu.members = opt.Members
 	k.mu.known = map[cluster.ServerID][]volume.KeyID{opt.Self: {k.own}}
 	k.mu.plain, k.mu.disowned = map[*plainConn]struct{}{}, map[cluster.ServerID]disowned{}
 	return k, nil
@@ -233,11 +236,11 @@ func keyOf(cs tls.ConnectionState) (cluster.ServerID, volume.KeyID, error) {
 // check returns nil if this is a key of the member. It takes one of the places for its look-up. It returns
 // errUnknown if there is no such key, and errNoAnswer if that is not known after lookWait.
 func (k *Keys) check(id cluster.ServerID, key volume.KeyID, places chan struct{}) error {
+	if !k.lists(id) {
+		return errUnknown
+	}
 	if k.knows(id, key) {
 		return nil
-	}
-	if _, member := k.opt.Members.Find(id); !member {
-		return errUnknown
 	}
 	over := time.NewTimer(lookWait)
 	defer over.Stop()
@@ -278,6 +281,31 @@ func (k *Keys) lookUp(id cluster.ServerID, key volume.KeyID) error {
 		return errNoAnswer
 	}
 	return errUnknown
+}
+
+// Follow replaces the servers whose keys count. What was learned of one that is gone is forgotten.
+func (k *Keys) Follow(all cluster.Members) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.members = all
+	for id := range k.mu.known {
+		if _, listed := all.Find(id); !listed && id != k.opt.Self {
+			delete(k.mu.known, id)
+		}
+	}
+	for id := range k.mu.disowned {
+		if _, listed := all.Find(id); !listed {
+			delete(k.mu.disowned, id)
+		}
+	}
+}
+
+// lists reports whether a server is one whose keys count.
+func (k *Keys) lists(id cluster.ServerID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, listed := k.mu.members.Find(id)
+	return listed
 }
 
 func (k *Keys) knows(id cluster.ServerID, key volume.KeyID) bool {

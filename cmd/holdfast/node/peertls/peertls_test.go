@@ -814,3 +814,32 @@ func TestDisownedByOneThatHasEnded(t *testing.T) {
 		})
 	}
 }
+
+// TestKeysOfTheList: the key of a server counts from when it is listed, and not when it was removed, however well it was known.
+func TestKeysOfTheList(t *testing.T) {
+	s := newShare(t, true)
+	one, four := s.server(1), s.server(4)
+	one.Strangers().Close() // nobody is answered there
+	four.Strangers().Close()
+	known := func(when string, want bool) {
+		t.Helper()
+		if c, a := dialed(t, four, one, 1); (c.err == nil && a.err == nil) != want {
+			t.Errorf("%s: %v, %v", when, c.err, a.err)
+		}
+		if c, a := dialed(t, one, four, 4); (c.err == nil && a.err == nil) != want {
+			t.Errorf("%s, dialed: %v, %v", when, c.err, a.err)
+		}
+	}
+	known("before it is added", false)
+	one.Follow(cluster.Members{{ID: 1}, {ID: 4, Joining: true}})
+	known("it joins", true)
+	one.Told(4, true)
+	if by, _ := one.Disowned(); by != 4 {
+		t.Errorf("server %d does not know this one", by)
+	}
+	one.Follow(cluster.Members{{ID: 1}, {ID: 2}})
+	known("it was removed", false)
+	if by, _ := one.Disowned(); by != 0 {
+		t.Errorf("the word of server %d counts, which was removed", by)
+	}
+}

@@ -3,7 +3,7 @@
 // The two dialogs: for the credential, and for breaking a lock.
 
 import { breakLock, credential, get, Refusal } from "./api.js";
-import { duration, visible } from "./dom.js";
+import { duration, place, visible } from "./dom.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -72,7 +72,7 @@ export function askBreak({ lock, token, holder }, who, done) {
   button.hidden = button.disabled = false;
   at("break-close").textContent = "Cancel";
   at("break-lock").textContent = visible(lock);
-  at("break-holder").textContent = `It is held by ${visible([holder.identity, holder.command, holder.host && `pid ${holder.pid} on ${holder.host}`, holder.client_id].filter((x) => x).join(", "))}, under token ${token}.`;
+  at("break-holder").textContent = `It is held by ${visible([holder.identity, holder.command, place(holder), holder.client_id].filter((x) => x).join(", "))}, under token ${token}.`;
   form.onsubmit = async (e) => {
     e.preventDefault();
     button.disabled = true;

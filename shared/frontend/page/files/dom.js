@@ -112,13 +112,16 @@ export function bytes(n) {
 
 export const count = (n, thing) => `${Number(n).toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
 
+// place is the process and the machine of a holder or a waiter, and its user there, as it says itself; "" if it says nothing.
+export const place = (h) => h.host ? `pid ${h.pid} ${h.user ? `of ${h.user} ` : ""}on ${h.host}` : "";
+
 // person shows a holder or a waiter.
 export function person(h) {
   if (!h) return "–";
-  const where = h.host ? `pid ${h.pid} on ${h.host}` : "";
+  const where = place(h);
   return el("span.person", {},
     el("bdi", {}, visible(h.identity || h.command || h.client_id)),
-    el("small", {}, el("bdi", {}, visible([h.identity ? h.command : "", where, h.identity || h.command ? h.client_id : ""].filter((x) => x).join(", ")))));
+    el("small", {}, el("bdi", {}, visible([h.identity && h.command ? `calling itself ${h.command}` : "", where, h.identity || h.command ? h.client_id : ""].filter((x) => x).join(", ")))));
 }
 
 // facts is a list of names and what they are.

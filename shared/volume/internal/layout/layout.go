@@ -20,6 +20,7 @@ var ErrDamaged = errors.New("the volume is damaged")
 // The names on the volume. The documentation of package volume describes each one.
 const (
 	ClusterName = "CLUSTER"
+	MembersName = "MEMBERS"
 	EpochsDir   = "epochs"
 	FilesDir    = "files"
 	HistoryDir  = "history"
@@ -36,6 +37,8 @@ const (
 	AuthorityKeyName = "ca.key"
 	AuthorityPrefix  = "ca-"
 	AuthoritySuffix  = ".key"
+	// SecretsClusterName, in secrets/, has the ID of the cluster, where the secrets are not on the volume.
+	SecretsClusterName = "cluster"
 	// SigningPublicName has the public halves of the signing keys. SigningKeyName, in secrets/, is the first of these;
 	// names of later ones have the key's ID between SigningPrefix and SigningSuffix.
 	SigningPublicName = "keys.json"
@@ -65,6 +68,8 @@ const (
 	// until it is renamed or linked.
 	InitPrefix    = "init-"
 	RecoverPrefix = "recover-"
+	// PublicPrefix begins those of what is linked into the volume's directory beside secrets.
+	PublicPrefix = InitPrefix + "public-"
 
 	// Files and directories that are being built, and directories that are being removed.
 	TmpSuffix   = ".tmp"
@@ -123,6 +128,14 @@ func ParseCheckpoint(name string) (cluster.LSN, bool) {
 
 // ServerPrefix returns what the names of a server's files in servers/ begin with.
 func ServerPrefix(id cluster.ServerID) string { return strconv.Itoa(int(id)) + "." }
+
+// ParseServerName returns the server whose file in servers/ has this name, and what follows its ServerPrefix; false for any other name.
+func ParseServerName(name string) (id cluster.ServerID, rest string, ok bool) {
+	digits, rest, _ := strings.Cut(name, ".")
+	n, err := strconv.ParseUint(digits, 10, 32)
+	id = cluster.ServerID(n)
+	return id, rest, err == nil && id != 0 && name == ServerPrefix(id)+rest
+}
 
 const rulesSuffix = ".toml"
 
