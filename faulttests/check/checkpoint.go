@@ -75,7 +75,7 @@ func (p checkpoint) compare(x *reference, at wal.Position) error {
 	if state.LSN != at.LSN || wal.Chain(state.Chain) != at.Chain {
 		return fmt.Errorf("it is of LSN %d with chain value %#x, the log is at %d with %#x", state.LSN, uint64(state.Chain), at.LSN, uint64(at.Chain))
 	}
-	locks, files := map[cluster.LockName][]*locktable.LockState{}, 0
+	locks, files, marks := map[cluster.LockName][]*locktable.LockState{}, 0, 0
 	for _, e := range state.Entities {
 		switch {
 		case e.Lock != nil && (e.Lock.Grant != nil || len(e.Lock.Waiters) > 0):
@@ -83,13 +83,18 @@ func (p checkpoint) compare(x *reference, at wal.Position) error {
 		case e.File != nil:
 			files++
 			err = errors.Join(err, x.compareFile(e.File))
+		case e.Mark != nil:
+			marks++
+			if last, marked := x.marks[e.Mark.Lock]; !marked || last != e.Mark.Last || x.slots[e.Mark.Lock] != e.Mark.Slot {
+				err = errors.Join(err, fmt.Errorf("lock %s was granted under token %d last, the log makes that %d (remembered: %t)", e.Mark.Lock, e.Mark.Last, last, marked))
+			}
 		}
 	}
 	for name, parts := range locks {
 		err = errors.Join(err, x.compareLock(name, parts))
 	}
-	if len(locks) != len(x.locks) || files != len(x.files) {
-		err = errors.Join(err, fmt.Errorf("%d locks in use and %d files, the log makes %d and %d", len(locks), files, len(x.locks), len(x.files)))
+	if len(locks) != len(x.locks) || files != len(x.files) || marks != len(x.marks) {
+		err = errors.Join(err, fmt.Errorf("%d locks in use, %d files and %d marks, the log makes %d, %d and %d", len(locks), files, marks, len(x.locks), len(x.files), len(x.marks)))
 	}
 	return errors.Join(err, x.compareReceipts(requests))
 }

@@ -37,9 +37,16 @@ type (
 		Try    bool // do not wait
 		// TTL is that of the lease; 0 = it cannot end during the history.
 		TTL time.Duration
+		// Slot is what the lock is wanted for, once: the number in its text; 0 = none.
+		Slot int
 	}
 	// ReleaseCall releases a lock.
 	ReleaseCall struct {
+		Lock  cluster.LockName
+		Token cluster.Token
+	}
+	// DoneCall releases a lock, and says that the slot which it was acquired for is done.
+	DoneCall struct {
 		Lock  cluster.LockName
 		Token cluster.Token
 	}
@@ -86,6 +93,8 @@ type Reply struct {
 	// Refused is true if the service refused the token, or found nothing to
 	// break. A request that a client does not send because it lost its lease is not a call.
 	Refused bool
+	// Done is true if an acquire was refused because its slot, or a later one, is done.
+	Done    bool
 	Unknown bool
 	// Shared is true if the lock is shared: a ShowCall found it so; an append was refused because of
 	// that; a break without a token was refused because there are several holders.
@@ -184,6 +193,8 @@ func lockOf(op porcupine.Operation) cluster.LockName {
 	case AcquireCall:
 		return call.Lock
 	case ReleaseCall:
+		return call.Lock
+	case DoneCall:
 		return call.Lock
 	case RenewCall:
 		return call.Lock

@@ -128,6 +128,72 @@ func TestModelOfCallsWithoutAnAnswer(t *testing.T) {
 	})
 }
 
+func once(slot int) AcquireCall { return AcquireCall{Lock: "a", Slot: slot} }
+func done(token int) DoneCall   { return DoneCall{"a", tokenOf(token)} }
+func already() Reply            { return Reply{Done: true} }
+
+func TestModelOfWhatIsDoneOnce(t *testing.T) {
+	slot3 := func() *script { return history().does(0, once(3), 0, 1, got(5)) }
+	brief3 := func() *script {
+		return history().does(0, AcquireCall{Lock: "a", Slot: 3, TTL: 5 * time.Second}, 0, 1, got(5))
+	}
+	done3 := func() *script { return slot3().does(0, done(5), 2, 3, Reply{}) }
+	judgeAll(t, map[string]handMade{
+		"done, and refused":                       {done3().does(1, once(3), 4, 5, already()), true},
+		"done, and granted":                       {done3().does(1, once(3), 4, 5, got(7)), false},
+		"a later one is done, and it is granted":  {done3().does(1, once(2), 4, 5, got(7)), false},
+		"a later one is done, and it is refused":  {done3().does(1, once(2), 4, 5, already()), true},
+		"the next is granted":                     {done3().does(1, once(4), 4, 5, got(7)), true},
+		"the next is refused":                     {done3().does(1, once(4), 4, 5, already()), false},
+		"without a slot it is granted":            {done3().does(1, plain(), 4, 5, got(7)), true},
+		"without a slot it is refused":            {done3().does(1, plain(), 4, 5, already()), false},
+		"done while another waits":                {slot3().does(1, once(3), 1, 5, already()).does(0, done(5), 2, 3, Reply{}), true},
+		"refused before it was done":              {slot3().does(1, once(3), 1, 2, already()).does(0, done(5), 3, 4, Reply{}), false},
+		"held though it is done":                  {done3().does(1, plain(), 4, 5, got(7)).does(2, once(3), 6, 7, held()), false},
+		"done, and held by another":               {done3().does(1, plain(), 4, 5, got(7)).does(2, once(3), 6, 7, already()), true},
+		"released is not done":                    {slot3().does(0, release(5), 2, 3, Reply{}).does(1, once(3), 4, 5, already()), false},
+		"released, and granted":                   {slot3().does(0, release(5), 2, 3, Reply{}).does(1, once(3), 4, 5, got(7)), true},
+		"done is released":                        {done3().does(1, plain(), 4, 5, held()), false},
+		"done under an old token":                 {brief3().does(1, once(3), 2, 6, got(7)).does(0, done(5), 7, 8, Reply{}), false},
+		"done too late is not done":               {brief3().does(1, once(3), 2, 6, got(7)).does(0, done(5), 7, 8, refused()).does(1, release(7), 9, 10, Reply{}).does(2, once(3), 11, 12, already()), false},
+		"a lost call may have marked it":          {slot3().does(0, done(5), 2, 2, lost()).does(1, once(3), 9, 10, already()), true},
+		"a lost call may come late":               {slot3().does(0, done(5), 2, 2, lost()).does(1, show(), 3, 4, shown(5)).does(1, once(3), 9, 10, already()), true},
+		"a lost call releases only what is done":  {slot3().does(0, done(5), 2, 2, lost()).does(1, once(3), 9, 10, got(7)), false},
+		"a lost call, and the lease ends":         {brief3().does(0, done(5), 2, 2, lost()).does(1, once(3), 9, 10, got(7)), true},
+		"a lost call too late":                    {brief3().does(0, done(5), 2, 2, lost()).does(1, once(3), 9, 10, got(7)).does(2, once(3), 11, 12, already()), false},
+		"a lost call of a release marks nothing":  {slot3().does(0, release(5), 2, 2, lost()).does(1, once(3), 9, 10, already()), false},
+		"a lost call of a lock without a slot":    {held5().does(0, done(5), 2, 2, lost()).does(1, once(1), 9, 10, already()), false},
+		"a lost call after the end marks nothing": {slot3().does(2, broke(5), 2, 3, Reply{}).does(0, done(5), 4, 4, lost()).does(1, once(3), 9, 10, already()), false},
+		"a break came before the lost call":       {slot3().does(0, done(5), 2, 2, lost()).does(2, broke(5), 3, 4, Reply{}).does(1, once(3), 9, 10, got(7)), true},
+		"a refused break shows that it is marked": {slot3().does(0, done(5), 2, 2, lost()).does(2, broke(5), 3, 4, refused()).does(1, once(3), 9, 10, got(7)), false},
+	})
+}
+
+// TestWindowsKnowWhatIsDone: what was done before a window began is done in it; where the call had no answer, it may be.
+func TestWindowsKnowWhatIsDone(t *testing.T) {
+	before := func(end any, r Reply) *script {
+		return history().does(0, once(3), 0, 1, got(5)).does(0, end, 2, 3, r).does(1, plain(), 5, 6, got(7)).does(1, release(7), 7, 8, Reply{})
+	}
+	for name, c := range map[string]handMade{
+		"done, and granted":                  {before(done(5), Reply{}).does(2, once(3), 9, 10, got(9)), false},
+		"done, and refused":                  {before(done(5), Reply{}).does(2, once(3), 9, 10, already()), true},
+		"perhaps done, and refused":          {before(done(5), lost()).does(2, once(3), 9, 10, already()), true},
+		"released, and refused":              {before(release(5), Reply{}).does(2, once(3), 9, 10, already()), false},
+		"released, and granted":              {before(release(5), Reply{}).does(2, once(3), 9, 10, got(9)), true},
+		"perhaps done, refused, and granted": {before(done(5), lost()).does(2, once(3), 9, 10, already()).does(2, once(3), 11, 12, got(9)), false},
+		"a refusal without a reason before":  {before(release(5), Reply{}).does(2, once(4), 9, 10, already()), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for size := 1; size < 6; size++ {
+				v := checkOperations(*c.history, HistoryOptions{Window: size})
+				if got := len(v.Bad) == 0; got != c.want {
+					t.Errorf("windows of %d: linearizable %v, want %v: %v", size, got, c.want, v.Bad)
+				}
+			}
+		})
+	}
+}
+
 func TestModelOfReadsAndAppends(t *testing.T) {
 	judgeAll(t, map[string]handMade{
 		"a right read":               {held5().does(1, show(), 2, 3, shown(5)), true},

@@ -19,6 +19,9 @@ type hold struct {
 	ghost bool
 	// opens is true if an unanswered downgrade of it is in progress.
 	opens bool
+	// slot is what the grant is for, 0 for none; marks is true if an unanswered DoneCall of it is in progress.
+	slot  int
+	marks bool
 	// until is when the lease may end by itself at the earliest; ttl is its length.
 	until, ttl int64
 }
@@ -31,12 +34,12 @@ func (h hold) ends(now int64) bool { return h.loose || h.until != never && now >
 
 // covers reports whether h may be whatever o may be.
 func (h hold) covers(o hold) bool {
-	return h.token == o.token && h.ghost == o.ghost && h.ttl == o.ttl && (h.loose || !o.loose && h.until <= o.until) && (h.opens || !o.opens)
+	return h.token == o.token && h.ghost == o.ghost && h.ttl == o.ttl && h.slot == o.slot && (h.marks || !o.marks) && (h.loose || !o.loose && h.until <= o.until) && (h.opens || !o.opens)
 }
 
 func (h hold) compare(o hold) int {
 	return cmp.Or(cmp.Compare(h.token, o.token), cmp.Compare(h.until, o.until), cmp.Compare(h.ttl, o.ttl),
-		compareBool(h.loose, o.loose), compareBool(h.opens, o.opens), compareBool(h.ghost, o.ghost))
+		compareBool(h.loose, o.loose), compareBool(h.opens, o.opens), compareBool(h.ghost, o.ghost), cmp.Compare(h.slot, o.slot), compareBool(h.marks, o.marks))
 }
 
 func compareBool(a, b bool) int {
@@ -105,6 +108,14 @@ func (s lockState) without(i int) lockState {
 	return s
 }
 
+// finished is the state with one grant less, whose slot is done.
+func (s lockState) finished(i int) lockState {
+	slot := s.holds[i].slot
+	s = s.without(i)
+	s.done = max(s.done, slot)
+	return s
+}
+
 // changed is the state with one grant changed.
 func (s lockState) changed(i int, f func(*hold)) lockState {
 	s.holds = slices.Clone(s.holds)
@@ -130,7 +141,7 @@ func (s lockState) used(i int, at int64) lockState {
 
 // like reports whether the states differ in grants and calls that are out, if at all.
 func (s lockState) like(o lockState) bool {
-	return s.top == o.top && s.base == o.base && s.length == o.length && s.sum == o.sum
+	return s.done == o.done && s.top == o.top && s.base == o.base && s.length == o.length && s.sum == o.sum
 }
 
 // stands reports whether s is o, or o with more that may happen by itself.
@@ -180,7 +191,7 @@ func (s lockState) equal(o lockState) bool { return s.compare(o) == 0 }
 
 func (s lockState) compare(o lockState) int {
 	return cmp.Or(
-		cmp.Compare(s.top, o.top), cmp.Compare(s.base, o.base), cmp.Compare(s.length, o.length), cmp.Compare(s.sum, o.sum),
+		cmp.Compare(s.done, o.done), cmp.Compare(s.top, o.top), cmp.Compare(s.base, o.base), cmp.Compare(s.length, o.length), cmp.Compare(s.sum, o.sum),
 		compareBool(s.shared, o.shared), cmp.Compare(s.acquires[0], o.acquires[0]), cmp.Compare(s.acquires[1], o.acquires[1]),
 		cmp.Compare(s.breaks, o.breaks), slices.CompareFunc(s.holds, o.holds, hold.compare))
 }

@@ -24,6 +24,7 @@ type lockState struct {
 	top    cluster.Token // the highest that was ever granted in an answer
 	base   cluster.Token // the highest of those that had the lock alone
 
+	done     int    // the highest slot that is done
 	acquires [2]int // without an answer, which may still be granted: alone, and shared
 	breaks   int    // of the only grant, without an answer
 
@@ -138,6 +139,9 @@ func (s lockState) next(now int64, ghosts int) (more []lockState) {
 		if h.ends(now) {
 			more = append(more, s.without(i))
 		}
+		if h.marks {
+			more = append(more, s.finished(i))
+		}
 	}
 	if len(s.holds) == 1 && s.breaks > 0 {
 		b := s.without(0)
@@ -185,6 +189,8 @@ func (s lockState) after(in timedCall, r Reply) ([]lockState, bool) {
 		return s.byToken(call.Token, r, func(i int) []lockState { return []lockState{s.without(i)} })
 	case ReleaseCall:
 		return s.byToken(call.Token, r, func(i int) []lockState { return []lockState{s.without(i)} })
+	case DoneCall:
+		return s.byToken(call.Token, r, func(i int) []lockState { return []lockState{s.finished(i)} })
 	case RenewCall:
 		return s.byToken(call.Token, r, func(i int) []lockState { return []lockState{s.used(i, in.at)} })
 	case DowngradeCall:
@@ -206,7 +212,10 @@ func (s lockState) after(in timedCall, r Reply) ([]lockState, bool) {
 
 // acquired judges the answer to an acquire.
 func (s lockState) acquired(call AcquireCall, in timedCall, r Reply) ([]lockState, bool) {
+	done := call.Slot != 0 && call.Slot <= s.done
 	switch {
+	case r.Done || done: // whether others hold it or not
+		return []lockState{s}, r.Done && done
 	case r.Held && !s.free() && (!call.Shared || s.alone() || in.rival):
 		return []lockState{s}, true
 	case !r.Held && r.Token > s.top && (s.free() || call.Shared && s.shared):
@@ -253,7 +262,7 @@ func (s lockState) appended(call AppendCall, i int, at int64, r Reply) []lockSta
 }
 
 func (s lockState) granted(call AcquireCall, at int64, token cluster.Token) lockState {
-	h := hold{token: token, ttl: int64(call.TTL), until: never}
+	h := hold{token: token, ttl: int64(call.TTL), until: never, slot: call.Slot}
 	if call.TTL > 0 {
 		h.until = at + h.ttl
 	}
@@ -308,6 +317,10 @@ func (s lockState) unanswered(in timedCall) []lockState {
 		s.acquires[modeOf(call.Shared)]++
 	case ReleaseCall:
 		return loosen(call.Token)
+	case DoneCall:
+		if i := s.find(call.Token); i >= 0 {
+			return []lockState{s.changed(i, func(h *hold) { h.marks = true })}
+		}
 	case BreakCall:
 		if call.Token != 0 {
 			return loosen(call.Token)

@@ -38,6 +38,7 @@ type LogVerdict struct {
 	Told        int // answers compared with their records
 	Checkpoints int // compared with the log
 	Files       int // likewise
+	Raised      int // records that raise the feature level of the cluster
 	Took        time.Duration
 }
 
@@ -77,6 +78,7 @@ func CheckLog(o LogOptions, r *Report) (v LogVerdict, err error) {
 		c.files(o.File)
 	}
 	v.Records, v.End, v.Told, v.Checkpoints, v.Files = c.records, end, c.told, c.compared, len(c.reference.files)
+	v.Raised = c.reference.raised
 	v.Took = time.Since(began)
 	r.Figure("log", "%d records of %d terms up to LSN %d, %d answers, %d checkpoints and %d files compared, in %v",
 		v.Records, v.Started, v.End.LSN, v.Told, v.Checkpoints, v.Files, v.Took.Round(time.Millisecond))

@@ -5,6 +5,7 @@ package check
 import (
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -18,12 +19,18 @@ type reference struct {
 	lsn     cluster.LSN
 	last    locktable.Kind // of the record there
 	epoch   cluster.Epoch
-	server  cluster.ServerID // that is primary in epoch
+	server  cluster.ServerID          // that is primary in epoch
+	level   uint32                    // of the cluster, 0 before it was raised
+	raised  int                       // how often that was
+	members uint64                    // the version of the list of servers, 0 before the log has one
+	servers map[cluster.ServerID]bool // that the log ever listed; false of those that left
 	locks   map[cluster.LockName]*refLock
 	files   map[cluster.FileName]*refFile
 	inodes  map[uint64]cluster.FileName
 	clients map[cluster.ClientID]*refClient
 	nonces  map[uint64]cluster.ClientID
+	marks   map[cluster.LockName]cluster.Token // the last tokens of locks that remember theirs; 0 = in doubt
+	slots   map[cluster.LockName]cluster.Slot  // the highest that are done
 
 	found func(i Number, format string, args ...any)
 	// counts are how often each invariant was looked at.
@@ -66,7 +73,7 @@ const markLimit = 4096
 func newReference(found func(i Number, format string, args ...any)) *reference {
 	return &reference{
 		locks: map[cluster.LockName]*refLock{}, files: map[cluster.FileName]*refFile{}, inodes: map[uint64]cluster.FileName{},
-		clients: map[cluster.ClientID]*refClient{}, nonces: map[uint64]cluster.ClientID{}, found: found,
+		clients: map[cluster.ClientID]*refClient{}, nonces: map[uint64]cluster.ClientID{}, servers: map[cluster.ServerID]bool{}, marks: map[cluster.LockName]cluster.Token{}, slots: map[cluster.LockName]cluster.Slot{}, found: found,
 	}
 }
 
@@ -100,21 +107,66 @@ func (x *reference) see(r *locktable.Record) {
 		x.end(r, bad)
 	case locktable.KindMetadata, locktable.KindAsk, locktable.KindDowngrade, locktable.KindExtend:
 		x.say(r, bad)
+	case locktable.KindSkip:
+		if i := x.lock(r.Lock).find(request{r.Client, r.Request}); i >= 0 {
+			if slot := x.lock(r.Lock).queue[i].slot; slot == "" || x.slots[r.Lock].Compare(slot) < 0 {
+				bad(I1, "%v is told that slot %q of lock %s is done, and %q is", request{r.Client, r.Request}, slot, r.Lock, x.slots[r.Lock])
+			}
+		}
+		x.leave(r, bad)
 	case locktable.KindWaitTimeout, locktable.KindCancel:
 		x.leave(r, bad)
 	case locktable.KindForceClear:
 		clear(x.locks)
+		for name := range x.marks {
+			x.marks[name] = 0
+		}
 	case locktable.KindOpenClient:
 		x.open(r, bad)
 	case locktable.KindForgetClient:
 		delete(x.clients, r.Client)
 	case locktable.KindHandedOver:
+	case locktable.KindLevel:
+		if r.Level <= x.level {
+			bad(I9, "the feature level %d changes to %d", x.level, r.Level)
+		}
+		x.level = r.Level
+		x.raised++
+	case locktable.KindMembers:
+		x.list(r, bad)
+	case locktable.KindForgetMark:
+		if _, marked := x.marks[r.Lock]; !marked {
+			bad(I1, "lock %s remembers nothing", r.Lock)
+		}
+		delete(x.marks, r.Lock)
+		delete(x.slots, r.Lock)
 	default:
 		x.file(r, bad)
 	}
 }
 
 type badFunc = func(i Number, format string, args ...any)
+
+// list judges a list of servers: no version is left out, and no server that left comes back.
+func (x *reference) list(r *locktable.Record, bad badFunc) {
+	m, err := cluster.ParseMembership(r.Members)
+	if err != nil || m.Version != x.members+1 && (x.members != 0 || m.Version != 2) {
+		bad(I9, "version %d of the list of servers changes to %d: %v", x.members, m.Version, err)
+	}
+	x.members = m.Version
+	listed := map[cluster.ServerID]bool{}
+	for _, id := range m.Servers.IDs() {
+		if last, known := x.servers[id]; known && !last {
+			bad(I9, "server %d comes back in version %d of the list of servers", id, m.Version)
+		}
+		listed[id] = true
+	}
+	for id := range x.servers {
+		x.servers[id] = false
+	}
+	maps.Copy(x.servers, listed)
+	x.execute(r, false, bad)
+}
 
 func (x *reference) open(r *locktable.Record, bad badFunc) {
 	id := cluster.OpenedClientID(r.LSN, r.Mark)

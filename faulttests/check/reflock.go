@@ -28,6 +28,7 @@ type refHold struct {
 	since, lease int64
 	// ttl is that of the lease, and maxHold how long it lasts at most; 0 = without end.
 	ttl, maxHold time.Duration
+	slot         cluster.Slot // what it is for
 }
 
 // leaseSlack is how much earlier than its lease, in milliseconds, a grant may end by the time
@@ -48,8 +49,9 @@ func leaseOf(r *locktable.Record) int64 {
 type refPlace struct {
 	request
 	shared bool
-	turn   bool // one of a phase that has begun
-	passed int  // exclusive holders that were granted before this shared request
+	turn   bool         // one of a phase that has begun
+	slot   cluster.Slot // what it waits for
+	passed int          // exclusive holders that were granted before this shared request
 }
 
 func (x *reference) lock(name cluster.LockName) *refLock {
@@ -136,13 +138,28 @@ func (x *reference) grant(r *locktable.Record, bad badFunc) {
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
 	}
-	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared, since: r.Time, lease: leaseOf(r), ttl: r.TTL, maxHold: r.MaxHold})
+	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared, since: r.Time, lease: leaseOf(r), ttl: r.TTL, maxHold: r.MaxHold, slot: r.Slot})
+	x.remember(r, bad)
 	for j := range l.queue {
 		if !shared {
 			l.queue[j].passed++
 		}
 	}
 	x.execute(r, i >= 0, bad)
+}
+
+// remember keeps the last token of a lock that remembers it. A grant after a token is the next one behind that token.
+func (x *reference) remember(r *locktable.Record, bad badFunc) {
+	if r.Slot != "" && x.slots[r.Lock].Compare(r.Slot) >= 0 {
+		bad(I1, "lock %s is granted for slot %s, and %s is done", r.Lock, r.Slot, x.slots[r.Lock])
+	}
+	last, marked := x.marks[r.Lock]
+	if r.After != 0 && (!marked || last != r.After) {
+		bad(I1, "lock %s is granted because nobody had it after token %d, and it was granted under %d last (0: it is not known)", r.Lock, r.After, last)
+	}
+	if marked || r.Remember {
+		x.marks[r.Lock] = cluster.Token(r.LSN)
+	}
 }
 
 func (x *reference) enqueue(r *locktable.Record, bad badFunc) {
@@ -157,7 +174,7 @@ func (x *reference) enqueue(r *locktable.Record, bad badFunc) {
 		bad(I7, "%v was executed before and waits now", who)
 	}
 	turn := shared && !l.alone() && l.loner() < 0 // a phase is being granted
-	l.queue = append(l.queue, refPlace{request: who, shared: shared, turn: turn})
+	l.queue = append(l.queue, refPlace{request: who, shared: shared, turn: turn, slot: r.Slot})
 	x.raise(r)
 }
 
@@ -180,6 +197,16 @@ func (x *reference) end(r *locktable.Record, bad badFunc) {
 	}
 	if r.Kind == locktable.KindExpire && h.since != 0 && r.Time < h.since+h.lease-leaseSlack {
 		bad(I4, "token %d of lock %s expired %d ms after it was granted, its lease is of %d ms", r.Token, r.Lock, r.Time-h.since, h.lease)
+	}
+	if r.Slot != "" {
+		if h.slot != r.Slot {
+			bad(I1, "slot %s of lock %s is done under token %d, which was for %q", r.Slot, r.Lock, r.Token, h.slot)
+		}
+		if x.slots[r.Lock] = r.Slot; x.marks[r.Lock] == 0 && !h.shared {
+			if _, marked := x.marks[r.Lock]; !marked {
+				x.marks[r.Lock] = r.Token
+			}
+		}
 	}
 	alone := l.alone()
 	l.holds = slices.DeleteFunc(l.holds, func(h refHold) bool { return h.token == r.Token })

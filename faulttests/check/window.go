@@ -57,7 +57,7 @@ func (f fates) of(token cluster.Token) *fate {
 // granted records a grant that its client got as an answer.
 func (f fates) granted(call AcquireCall, at int64, token cluster.Token) {
 	x := f.of(token)
-	x.shared, x.answered, x.loose, x.ghost, x.ttl = call.Shared, true, false, false, int64(call.TTL)
+	x.shared, x.answered, x.loose, x.ghost, x.ttl, x.slot = call.Shared, true, false, false, int64(call.TTL), call.Slot
 	if call.TTL > 0 {
 		x.until = at + x.ttl
 	}
@@ -75,7 +75,7 @@ func (f fates) used(token cluster.Token, at int64, out Reply) {
 func (f fates) note(in timedCall, out Reply) {
 	switch call := in.call.(type) {
 	case AcquireCall:
-		if !out.Unknown && !out.Held {
+		if !out.Unknown && !out.Held && !out.Done {
 			f.granted(call, in.at, out.Token)
 		}
 	case ShowCall:
@@ -86,6 +86,10 @@ func (f fates) note(in timedCall, out Reply) {
 		}
 	case ReleaseCall:
 		f.ends(call.Token, out)
+	case DoneCall:
+		x := f.of(call.Token)
+		x.over = x.over || !out.Unknown
+		x.marks = x.marks || out.Unknown
 	case BreakCall:
 		if call.Token != 0 {
 			f.ends(call.Token, out)
@@ -128,6 +132,13 @@ func summary(all []porcupine.Operation) knowledge {
 				s.acquires[modeOf(call.Shared)]++
 				k = k.calls(in)
 			}
+			if out.Done {
+				s.done = max(s.done, call.Slot)
+			}
+		case DoneCall:
+			if !out.Unknown && !out.Refused {
+				s.done = max(s.done, f.of(call.Token).slot)
+			}
 		case BreakCall:
 			if call.Token == 0 && out.Unknown {
 				s.breaks++
@@ -150,7 +161,15 @@ func summary(all []porcupine.Operation) knowledge {
 			s.acquires[mode] = max(0, s.acquires[mode]-1) // this one explained it
 		}
 	}
-	k.may = []lockState{s.left(f, broken)}
+	s = s.left(f, broken)
+	k.may = []lockState{s}
+	for token, x := range f { // any order
+		if x.marks && x.slot > s.done && s.find(token) < 0 { // it has ended, by the call without an answer or before it
+			marked := s
+			marked.done = x.slot
+			k.may = append(k.may, marked)
+		}
+	}
 	return k
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs real servers for tests: three processes of the holdfast
+// Package cluster runs real servers for tests: three processes or fewer of the holdfast
 // binary over one volume in a temporary directory, on loopback, which can be
 // killed, paused, continued and queried.
 //
@@ -15,6 +15,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ import (
 type Options struct {
 	// Binary is the path of the holdfast binary, see Build.
 	Binary string
+	// Init is the binary that makes the volume; "" = Binary.
+	Init string
 	// Dir is the directory of the volume; "" = a temporary one.
 	Dir string
 	// Dirs has the path of the volume for servers that do not use Dir, but a mount of their own.
@@ -41,9 +44,11 @@ type Options struct {
 	Args []string
 	// Net is the network in which the servers run; nil = loopback.
 	Net *Net
+	// Servers is how many there are, at most three; 0 = three.
+	Servers int
 }
 
-// Cluster is one volume and its three servers.
+// Cluster is one volume and its servers.
 type Cluster struct {
 	t       testing.TB
 	opt     Options
@@ -89,7 +94,11 @@ func (c *Cluster) init() (hf.Members, error) {
 	for i, address := range addresses {
 		args = append(args, "--server", fmt.Sprintf("%d=%s", i+1, address))
 	}
-	if out, err := c.Run(args...); err != nil {
+	cmd := c.Command(args...)
+	if c.opt.Init != "" {
+		cmd.Path = c.opt.Init
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("holdfast init: %w\n%s", err, out)
 	}
 	b, err := os.ReadFile(filepath.Join(c.dir, "CLUSTER"))
@@ -103,16 +112,17 @@ func (c *Cluster) init() (hf.Members, error) {
 	return found.Servers, nil
 }
 
-// addresses are where the three servers are to listen.
+// addresses are where the servers are to listen.
 func (c *Cluster) addresses() (all []string) {
+	n := cmp.Or(c.opt.Servers, 3)
 	if c.opt.Net != nil {
-		for id := range hf.ServerID(3) {
+		for id := range hf.ServerID(n) {
 			all = append(all, c.opt.Net.Host(id+1)) // on the usual ports
 		}
 		return all
 	}
 	base := FreePorts(c.t)
-	for i := range 3 {
+	for i := range n {
 		all = append(all, fmt.Sprintf("127.0.0.1:%d", base+i))
 	}
 	return all
@@ -134,11 +144,22 @@ func (c *Cluster) File(name string) string {
 	return filepath.Join(c.dir, "files", filepath.FromSlash(name))
 }
 
-// Servers returns all three servers, in order of ID.
+// Servers returns all servers, in order of ID.
 func (c *Cluster) Servers() []*Server { return c.servers }
 
-// Server returns the server with an ID from 1 to 3.
+// Server returns the server with an ID, from 1 on.
 func (c *Cluster) Server(id hf.ServerID) *Server { return c.servers[id-1] }
+
+// Add makes a server with the next ID, at free ports of its own, which is neither in the list nor started. It returns the
+// server, which counts among all from now on.
+func (c *Cluster) Add() *Server {
+	c.t.Helper()
+	id, base := hf.ServerID(len(c.servers)+1), FreePorts(c.t)
+	m := hf.Member{ID: id, Client: fmt.Sprintf("127.0.0.1:%d", base), Peer: fmt.Sprintf("127.0.0.1:%d", base+1)}
+	s := &Server{Member: m, c: c, log: filepath.Join(c.logs, fmt.Sprintf("server-%d.log", id))}
+	c.servers = append(c.servers, s)
+	return s
+}
 
 // Endpoints returns the addresses for clients of all servers.
 func (c *Cluster) Endpoints() []string {

@@ -4,6 +4,9 @@
 // labels by which it is chosen, is one that real servers tell, and every alert has its words in docs/operate.md.
 //
 // promtool, where it is installed, says whether the files are well formed, and whether each alert fires and resolves.
+//
+// It also writes the manual pages and completions that packages have (WriteManual, and the command in manual), and makes the packages
+// of .goreleaser.yaml with nfpm alone (Recipe), for its tests. The base for Kubernetes is held to the settings, flags and ports of servers.
 package deploy
 
 import (

@@ -5,7 +5,6 @@ package deploy_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -23,20 +22,11 @@ const answered = `holdfast_requests_total{op="acquire",status="OK"}`
 func scrape(ctx context.Context, s *cluster.Server) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Member.HTTPAddress()+"/metrics", http.NoBody)
-	if err != nil {
+	code, text := get(ctx, "http://"+s.Member.HTTPAddress()+"/metrics", "")
+	if code != http.StatusOK {
 		return ""
 	}
-	resp, err := http.DefaultClient.Do(q)
-	if err != nil {
-		return ""
-	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
-	b, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return ""
-	}
-	return string(b)
+	return text
 }
 
 // value returns that of a sample, 0 if there is none.

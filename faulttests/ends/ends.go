@@ -75,7 +75,7 @@ func (x *Log) see(r *locktable.Record) {
 		x.held[r.LSN.Token()] = &heldGrant{grant: *r, said: r.Metadata, appends: map[cluster.FileName]history.Append{}}
 	case locktable.KindEnqueue:
 		x.waiting[who] = true
-	case locktable.KindWaitTimeout, locktable.KindCancel:
+	case locktable.KindWaitTimeout, locktable.KindCancel, locktable.KindSkip:
 		delete(x.waiting, who)
 	case locktable.KindMetadata:
 		x.held[r.Token].said = r.Metadata

@@ -87,11 +87,11 @@ func TestForgedCredentials(t *testing.T) {
 	if out, err := b.Run("init", "--volume", other, "--server", "1=127.0.0.1:1", "--server", "2=127.0.0.1:4", "--server", "3=127.0.0.1:7"); err != nil {
 		t.Fatal(out, err)
 	}
-	foreign, err := auth.OperatorTicket(other, time.Now(), time.Hour)
+	foreign, err := auth.OperatorTicket(other, "", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := auth.OperatorTicket(b.Dir(), time.Now(), time.Hour)
+	own, err := auth.OperatorTicket(b.Dir(), "", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestStolenTokens(t *testing.T) {
 func TestRevokedUnderWay(t *testing.T) {
 	needFaults(t)
 	b := besiege(t)
-	operator, err := auth.OperatorTicket(b.Dir(), time.Now(), time.Hour)
+	operator, err := auth.OperatorTicket(b.Dir(), "", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

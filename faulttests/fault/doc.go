@@ -9,6 +9,8 @@
 //	go test ./faulttests/fault -faults -run MainScenario -faults.kills 100 -v
 //	go test ./faulttests/fault -faults -run MainScenario -faults.duration 1h -timeout 0 -v
 //
+// TestRollingUpgrade builds the binary of an earlier revision, so it needs git and the history of the repository.
+//
 // TestUpgradeToTLS needs a binary from before there was TLS between servers:
 //
 //	go test ./faulttests/fault -faults -run UpgradeToTLS -faults.old /path/to/holdfast -v

@@ -21,9 +21,9 @@ func unfinished() []string {
 	return []string{
 		"",
 		"\x16\x03\x01\x02\x00\x01\x00", // TLS
-		"POST /v1/acquire HTTP/1.1\r\nHost: h\r\nX-Slow: ",
-		"POST /v1/acquire HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{",
-		"GET /v1/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n",
+		"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+		"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+		"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"LOCK,a",       // a line
 		"\x00\x00\x00", // nothing that is known

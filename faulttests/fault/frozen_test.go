@@ -18,7 +18,7 @@ func TestFrozenPrimaryIsReplaced(t *testing.T) {
 	needFaults(t)
 	c := cluster.Start(t, options())
 	var took []time.Duration
-	for range 20 {
+	for range 8 {
 		c.AwaitReplicas(cluster.Patience)
 		traffic.Rest(t.Context(), 1500*time.Millisecond) // the replicas are able again
 		old, epoch := c.Primary(t.Context())

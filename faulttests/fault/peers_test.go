@@ -5,6 +5,7 @@ package fault
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -179,6 +181,7 @@ func TestUpgradeToTLS(t *testing.T) {
 	if err := os.Remove(filepath.Join(c.Dir(), "servers", "tls-required")); err != nil {
 		t.Fatal(err)
 	}
+	beginAt(t, c, locktable.BaseLevel)
 	for _, s := range c.Servers() {
 		s.Binary = *oldBinary
 	}
@@ -186,24 +189,7 @@ func TestUpgradeToTLS(t *testing.T) {
 	c.AwaitReplicas(cluster.Patience)
 	b := newBattleOn(t, c, sourceText(t, 4<<20), 4, *faultSeed)
 	_, stop := b.work(t.Context())
-	step := func(what string, s *cluster.Server, binary string) {
-		t.Helper()
-		p, epoch := b.awaitTerm(t, 0)
-		s.Term()
-		s.Binary = binary
-		s.Start()
-		want := epoch
-		if s == p {
-			want++
-			b.awaitTerm(t, epoch)
-		}
-		c.AwaitReplicas(cluster.Patience)
-		traffic.Rest(t.Context(), 2*time.Second)
-		c.AwaitReplicas(cluster.Patience)
-		if now, at := b.awaitTerm(t, 0); at != want {
-			t.Errorf("%s of server %d: the primary of epoch %d became server %d in epoch %d", what, s.Member.ID, epoch, now.Member.ID, at)
-		}
-	}
+	step := func(what string, s *cluster.Server, binary string) { b.replace(t, what, s, binary, 2*time.Second) }
 	p, _ := b.awaitTerm(t, 0)
 	for _, s := range c.Servers() {
 		if s != p {
@@ -220,6 +206,41 @@ func TestUpgradeToTLS(t *testing.T) {
 	b.require(t)
 	stop()
 	b.end(t)
+}
+
+// beginAt makes the volume one that began with a lower feature level, as an older binary makes it.
+func beginAt(t *testing.T, c *cluster.Cluster, level uint32) {
+	t.Helper()
+	name := filepath.Join(c.Dir(), "CLUSTER")
+	text, err := os.ReadFile(name)
+	if err == nil {
+		key := fmt.Sprintf(`"feature_level": %d`, locktable.MaxLevel)
+		err = os.WriteFile(name, []byte(strings.Replace(string(text), key, fmt.Sprintf(`"feature_level": %d`, level), 1)), 0o644) // in place: it is a link
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// replace has a server run another binary, rests, and wants that nothing but the end of the primary's own process has changed
+// the primary.
+func (b *battle) replace(t *testing.T, what string, s *cluster.Server, binary string, rest time.Duration) {
+	t.Helper()
+	p, epoch := b.awaitTerm(t, 0)
+	s.Term()
+	s.Binary = binary
+	s.Start()
+	want := epoch
+	if s == p {
+		want++
+		b.awaitTerm(t, epoch)
+	}
+	b.c.AwaitReplicas(cluster.Patience)
+	traffic.Rest(t.Context(), rest)
+	b.c.AwaitReplicas(cluster.Patience)
+	if now, at := b.awaitTerm(t, 0); at != want {
+		t.Errorf("%s of server %d: the primary of epoch %d became server %d in epoch %d", what, s.Member.ID, epoch, now.Member.ID, at)
+	}
 }
 
 // require has TLS required, and wants no change of the primary.

@@ -31,7 +31,7 @@ func TestRulesComeIntoForce(t *testing.T) {
 		return strings.TrimSpace(strings.SplitN(out, "\n", 2)[0])
 	}
 	var turns atomic.Int64
-	operator, err := auth.OperatorTicket(c.Dir(), time.Now(), time.Hour)
+	operator, err := auth.OperatorTicket(c.Dir(), "", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,7 +188,7 @@ func (row callFault) begin(t *testing.T, b *battle) (p *cluster.Server, at place
 	rotates := row.inject.Call == "linkat"
 	for _, w := range b.workers {
 		w.Pace = 20 * time.Millisecond
-		if rotates || row.ends == goesOn {
+		if rotates || row.ends == goesOn || row.inject.Call == "fsync" { // of the directory, when a segment is full
 			w.Pace = time.Millisecond
 		}
 	}
@@ -206,7 +206,7 @@ func (row callFault) strikePrimary(t *testing.T, b *battle) {
 	p, at, stop := row.begin(t, b)
 	row.inject.Path = row.path(at)
 	x := p.Trace(row.inject)
-	call := x.Await(cluster.Patience)
+	call := x.Await(2 * cluster.Patience) // that is 16 MiB of log on a busy machine, for one that needs a full segment
 	b.strike(row.name, at.epoch)
 	at.tell(t, p, call)
 	switch row.ends {

@@ -310,9 +310,7 @@ func TestRemovedVolume(t *testing.T) {
 	c := cluster.Start(t, options())
 	h := hold(t, quick(t, c), "removed")
 	h.mustAppend(t, "first\n")
-	if err := os.RemoveAll(c.Dir()); err != nil {
-		t.Fatal(err)
-	}
+	cluster.Await(t, cluster.Patience, "the volume to be gone", func() bool { return os.RemoveAll(c.Dir()) == nil }) // servers make files in what is not empty yet
 	cluster.Await(t, cluster.Patience, "the primary to notice", func() bool {
 		p, _ := c.Primary(t.Context())
 		return p == nil

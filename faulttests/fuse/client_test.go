@@ -87,7 +87,7 @@ func (c *client) kill() {
 	_ = c.cmd.Process.Kill() // it may be gone
 	select {
 	case <-c.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		c.t.Errorf("a killed client lives on")
 	}
 }
@@ -114,7 +114,7 @@ func (c *client) do(o order) answer {
 	select {
 	case a := <-c.begin(o):
 		return a
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		c.t.Fatalf("%s %s hangs", o.Call, o.Path)
 		return answer{}
 	}

@@ -153,7 +153,7 @@ var adoptMutants = []Mutant{
 		Name: "tail-cleaned", Also: "",
 		Rule: "nothing is repaired in place: a late repair is a late loss (PROTOCOL 3.4, H8)",
 		Edits: []Edit{
-			{"shared/volume/adopt.go", `	opt := r.v.logOptions(r.dir(), r.epoch)
+			{"shared/volume/adopt.go", `	opt := r.v.logOptions(r.dir(), r.epoch, a.Table)
 `, `	open := a.log.Segments[len(a.log.Segments)-1]
 	if f, err := r.v.fs.Open(from+"/"+open.Name, vfs.FlagWrite|vfs.FlagDirect); err == nil {
 		_, err = f.WriteAt(vfs.AlignedBuffer(vfs.BlockSize), open.Size-vfs.BlockSize)
@@ -161,7 +161,7 @@ var adoptMutants = []Mutant{
 			return nil, err
 		}
 	}
-	opt := r.v.logOptions(r.dir(), r.epoch)
+	opt := r.v.logOptions(r.dir(), r.epoch, a.Table)
 `},
 		},
 		By:   everyCall(),

@@ -252,7 +252,7 @@ var bindingMutants = []Mutant{
 		Name: "export-of-the-later-past",
 		Rule: "an export does not see what is remembered later (package locktable, Exporter)",
 		Edits: []Edit{
-			{"shared/locktable/export.go", `past: t.past.clone()}`, `past: t.past}`},
+			{"shared/locktable/export.go", `past: t.past.clone(), level`, `past: t.past, level`},
 		},
 		By:   unit("shared/locktable", "TestThePastIsCopied"),
 		Dies: `the export is of another state`,
@@ -472,7 +472,7 @@ var bindingMutants = []Mutant{
 		Name: "level-not-asked",
 		Rule: "the core loop decides for the lowest level of the servers that are reached (package primary, SetLevel)",
 		Edits: []Edit{
-			{"primary/core.go", `q.Mark, q.Level = c.mark, c.p.level.Load()`, `q.Mark, q.Level = c.mark, 0`},
+			{"primary/core.go", `q.Mark, q.Level = c.mark, c.recordLevel()`, `q.Mark, q.Level = c.mark, 0`},
 		},
 		By:   unit("faulttests/sim", "TestOlderReplicaKeepsThePrimaryToOldForms"),
 		Dies: `server 3 is older: client @\d+-`,
@@ -498,9 +498,9 @@ var bindingMutants = []Mutant{
 	},
 	{
 		Name: "segments-of-level-1",
-		Rule: "a segment of the log tells the feature level of the binary that wrote it (package volume, FeatureLevel)",
+		Rule: "a segment of the log tells the feature level of the cluster (PROTOCOL 21.1)",
 		Edits: []Edit{
-			{"shared/volume/volume.go", `		FeatureLevel: FeatureLevel,
+			{"shared/volume/volume.go", `		FeatureLevel: v.cluster.Level(t),
 		SegmentSize:`, `		FeatureLevel: 1,
 		SegmentSize:`},
 		},

@@ -82,9 +82,9 @@ var cliMutants = []Mutant{
 	},
 	{
 		Name: "place-of-another-host", Also: "",
-		Rule: "a process finds its place in a queue by its host, too (cli, waitingText)",
+		Rule: "a process finds its place in a queue by its host, too (cli, waiting.is)",
 		Edits: []Edit{
-			{"cmd/holdfast/cli/waiting.go", `w.Host == host && w.PID`, `host != "" && w.PID`},
+			{"cmd/holdfast/cli/waiting.go", `w.Host == locktable.HostOf("", x.host) && w.PID`, `locktable.HostOf("", x.host) != "" && w.PID`},
 		},
 		By:   unit(cliPkg, "^TestWaitingText$"),
 		Dies: "1 before you",

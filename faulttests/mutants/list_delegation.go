@@ -185,7 +185,7 @@ var delegationMutants = []Mutant{
 		Name: "claim-used-up-for-nothing", Also: "",
 		Rule: "a claim with which nothing was claimed is kept (package node, serveTerm)",
 		Edits: []Edit{{"cmd/holdfast/node/node.go",
-			"		n.keepPrepared(prepared)\n", "		_ = prepared.Discard()\n"}},
+			"	if errors.Is(err, volume.ErrNotClaimed) {\n		n.keepPrepared(prepared)\n", "	if errors.Is(err, volume.ErrNotClaimed) {\n		_ = prepared.Discard()\n"}},
 		By:   unit(simulation, "^TestTakeoverAfterAWhileWithoutTheVolumeUsesThePreparedClaim$"),
 		Dies: "prepared a claim anew",
 	},

@@ -12,8 +12,8 @@ var doorMutants = []Mutant{
 	{
 		Name: "door-executes-for-anybody",
 		Rule: "a request to the lock table asks the rules for its caller (package service)",
-		Edits: []Edit{{serviceFile, `	err := allowed.Check(VerbOf(q.Op), string(q.Lock), string(q.File))`,
-			`	err := allowed.Check("open", string(q.Lock), string(q.File))`}},
+		Edits: []Edit{{"shared/frontend/service/usage.go", `return p.Check(VerbOf(q.Op), string(q.Lock), string(q.File))`,
+			`return p.Check("open", string(q.Lock), string(q.File))`}},
 		By: unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `HTTP, acquire by "bob"`,
 	},
 	{
@@ -24,10 +24,20 @@ var doorMutants = []Mutant{
 		By: unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `session, acquire by "bob"`,
 	},
 	{
-		Name:  "door-handover-by-anybody",
-		Rule:  "only an administrator moves the primary role (package service)",
-		Edits: []Edit{{serviceFile, `s.permit(ctx, access.Admin, "", "")`, `s.permit(ctx, access.Keep, "", "")`}},
-		By:    unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `handover by "alice"`,
+		Name: "door-handover-by-anybody",
+		Rule: "only an administrator moves the primary role (package service)",
+		Edits: []Edit{{serviceFile, `func (s *Service) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answer, error) {
+	if err := s.permit(ctx, access.Admin, "", "")`, `func (s *Service) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answer, error) {
+	if err := s.permit(ctx, access.Keep, "", "")`}},
+		By: unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `handover by "alice"`,
+	},
+	{
+		Name: "door-upgrade-by-anybody",
+		Rule: "only an administrator raises the feature level of the cluster (package service)",
+		Edits: []Edit{{serviceFile, `func (s *Service) Upgrade(ctx context.Context, q *pb.UpgradeRequest) (*pb.Answer, error) {
+	if err := s.permit(ctx, access.Admin, "", "")`, `func (s *Service) Upgrade(ctx context.Context, q *pb.UpgradeRequest) (*pb.Answer, error) {
+	if err := s.permit(ctx, access.Keep, "", "")`}},
+		By: unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `upgrade by "alice"`,
 	},
 	{
 		Name:  "door-expired-as-good",
@@ -149,8 +159,8 @@ var doorMutants = []Mutant{
 	{
 		Name:  "door-wait-that-may-be-granted",
 		Rule:  "whoever waits while the credential is revoked is not told that nothing happened (package service)",
-		Edits: []Edit{{"shared/frontend/service/service.go", `Status: cluster.StatusUnknown, Message: refusal.Message`, `Status: refusal.Status, Message: refusal.Message`}},
-		By:    unit("shared/frontend", "TestRevokedCredentialIsCut"), Dies: `whoever waits is told UNAUTHENTICATED`,
+		Edits: []Edit{{"shared/frontend/service/leave.go", `Status: cluster.StatusUnknown, Message: refusal.Message`, `Status: refusal.Status, Message: refusal.Message`}},
+		By:    unit(servicePkg, "^TestQueueIsLeftByOneOfSomeTries$"), Dies: `PERMISSION_DENIED`,
 	},
 	{
 		Name:  "door-watches-any-prefix",
@@ -161,7 +171,7 @@ var doorMutants = []Mutant{
 	{
 		Name:  "door-history-of-any-prefix",
 		Rule:  "the history of a prefix needs the whole prefix (package service)",
-		Edits: []Edit{{"shared/frontend/service/history.go", `allowed.admitPrefix(access.Read, x.Prefix)`, `allowed.admit(access.Read, "", "")`}},
+		Edits: []Edit{{"shared/frontend/service/history.go", `allowed.admitPrefix(ctx, access.Read, x.Prefix)`, `allowed.admit(ctx, access.Read, "", "")`}},
 		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly"), Dies: `history of all`,
 	},
 	{

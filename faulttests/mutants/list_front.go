@@ -315,16 +315,16 @@ var frontMutants = []Mutant{
 		Name: "escapes-printed-raw", Also: "",
 		Rule: "what others say of themselves does nothing to a terminal (cli, print)",
 		Edits: []Edit{
-			{"cmd/holdfast/cli/output.go", `b.WriteString(visible(raw.String()))`, `b.WriteString(raw.String())`},
+			{"cmd/holdfast/cli/output.go", `b.WriteString(wire.Visible(raw.String()))`, `b.WriteString(raw.String())`},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestTextOfOthersIsHarmless$"),
 		Dies: `none of text`,
 	},
 	{
 		Name: "holder-forges-a-line", Also: "",
-		Rule: "what a holder says of itself is no line of ours (cli, person)",
+		Rule: "what a holder says of itself is no line of ours (wire, Person)",
 		Edits: []Edit{
-			{"cmd/holdfast/cli/read.go", `		s += " " + oneLine(command)`, `		s += " " + command`},
+			{"shared/wire/person.go", `return OneLine(p.text())`, `return p.text()`},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestTextOfOthersIsHarmless$"),
 		Dies: `none of ours`,
@@ -333,7 +333,7 @@ var frontMutants = []Mutant{
 		Name: "errors-printed-raw", Also: "",
 		Rule: "an error tells others' words without escapes (cli, fail)",
 		Edits: []Edit{
-			{"cmd/holdfast/cli/output.go", `visible(err.Error())`, `err.Error()`},
+			{"cmd/holdfast/cli/output.go", `wire.Visible(a.topic()), wire.Visible(err.Error())`, `wire.Visible(a.topic()), err.Error()`},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestTextOfOthersIsHarmless$"),
 		Dies: `errors: a character that is none of text`,
@@ -471,7 +471,7 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "clients-take-all-descriptors", Also: "",
-		Rule: "clients' connections leave descriptors for the volume (serve, connections)",
+		Rule: "clients' connections leave descriptors for the volume (serve, spare)",
 		Edits: []Edit{
 			{"cmd/holdfast/serve/room.go", `max(1, descriptors-reserve)`, `max(1, descriptors+0*reserve)`},
 		},

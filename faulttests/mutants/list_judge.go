@@ -123,4 +123,40 @@ var judgeMutants = []Mutant{
 		By:   unit("faulttests/check", "TestThinHistory"),
 		Dies: "client 3: no",
 	},
+	{
+		Name: "judge-grants-what-is-done", Also: "",
+		Rule: "a history in which a slot is granted that is done is wrong (package check, lockState.acquired)",
+		Edits: []Edit{
+			{"faulttests/check/lockmodel.go", `done := call.Slot != 0 && call.Slot <= s.done`, `done := r.Done && call.Slot != 0 && call.Slot <= s.done`},
+		},
+		By: unit("faulttests/check", "TestModelOfWhatIsDoneOnce"), Dies: `linearizable true, want false`,
+	},
+	{
+		Name: "judge-marks-too-soon", Also: "",
+		Rule: "a lock that was released, or lost, is not done (package check, lockState.next)",
+		Edits: []Edit{
+			{"faulttests/check/lockmodel.go", `		if h.marks {
+`, `		if h.marks || h.loose {
+`},
+		},
+		By: unit("faulttests/check", "TestModelOfWhatIsDoneOnce"), Dies: `linearizable true, want false`,
+	},
+	{
+		Name: "judge-forgets-a-lost-done", Also: "",
+		Rule: "a call without an answer may have marked a slot, also before a window (package check, summary)",
+		Edits: []Edit{
+			{"faulttests/check/window.go", `if x.marks && x.slot > s.done && s.find(token) < 0 {`, `if x.marks && x.slot > s.done && s.find(token) > 0 {`},
+		},
+		By: unit("faulttests/check", "TestWindowsKnowWhatIsDone"), Dies: `linearizable false, want true`,
+	},
+	{
+		Name: "judge-forgets-what-is-done", Also: "",
+		Rule: "what is done stays done in the windows that follow (package check, summary)",
+		Edits: []Edit{
+			{"faulttests/check/window.go", `				s.done = max(s.done, f.of(call.Token).slot)
+`, `				s.done = max(s.done, 0)
+`},
+		},
+		By: unit("faulttests/check", "TestWindowsKnowWhatIsDone"), Dies: `linearizable`,
+	},
 }

@@ -141,7 +141,7 @@ var loginMutants = []Mutant{
 		Name: "login-at-any-server",
 		Rule: "a client makes directories only for servers that have proved to be of the volume's cluster (package login, proved)",
 		Edits: []Edit{
-			{clientLogins + "/login.go", `if !ok || join.ClusterOf(s.ConnectionState()) == "" {`, `if !ok && s != nil {`},
+			{clientLogins + "/login.go", `!ok || join.ClusterOf(s) == "" {`, `!ok && s.Version != 0 {`},
 		},
 		By: unit(clientLogins, "^TestProved$"), Dies: `plain text: `,
 	},
@@ -157,7 +157,7 @@ var loginMutants = []Mutant{
 		Name: "login-overheard",
 		Rule: "a ticket is not issued over plain text to another host (package service, Login)",
 		Edits: []Edit{
-			{"shared/serving/caller.go", `return ok && !tcp.IP.IsLoopback()`, `return ok && tcp.IP == nil`},
+			{"shared/serving/caller.go", `return ok && PlainTCP(a) && !tcp.IP.IsLoopback()`, `return ok && PlainTCP(a) && tcp.IP == nil`},
 		},
 		By: unit("shared/frontend", "^TestLoginInPlainText$"), Dies: `plain text: `,
 	},

@@ -80,8 +80,20 @@ var peertlsMutants = []Mutant{
 	{
 		Name:  "stranger-is-heard",
 		Rule:  "what a stranger says counts for nothing (PROTOCOL 20.4)",
-		Edits: []Edit{{peergrpcPkg + "/server.go", `HandlePing(election.Ping{Seq: q.GetSeq()})`, `HandlePing(pingOf(q))`}},
+		Edits: []Edit{{peergrpcPkg + "/server.go", `HandlePing(election.Ping{From: cluster.ServerID(q.GetFrom()), Stranger: true, Seq: q.GetSeq()})`, `HandlePing(pingOf(q))`}},
 		By:    unit(peergrpcPkg, "^TestStrangerIsToldAndNotHeard$"), Dies: `messages of a stranger were heard`,
+	},
+	{
+		Name:  "stranger-unanswered",
+		Rule:  "a stranger learns what the primary has, so that it sees that it has a copy (PROTOCOL 20.4)",
+		Edits: []Edit{{peergrpcPkg + "/server.go", `HandlePing(election.Ping{From: cluster.ServerID(q.GetFrom()), Stranger`, `HandlePing(election.Ping{Stranger`}},
+		By:    unit(peergrpcPkg, "^TestStrangerIsToldAndNotHeard$"), Dies: `the elector hears`,
+	},
+	{
+		Name:  "elector-hears-strangers",
+		Rule:  "what a stranger says counts for nothing (PROTOCOL 20.4)",
+		Edits: []Edit{{"election/heartbeat.go", `		if !p.Stranger {`, `		if !p.Stranger || p.From > 0 {`}},
+		By:    unit("election", "^TestStrangerIsAnsweredAsTheServer$"), Dies: `a stranger counts`,
 	},
 	{
 		Name: "stranger-without-a-key-untold",

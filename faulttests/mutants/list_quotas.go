@@ -60,7 +60,7 @@ var quotaMutants = []Mutant{
 		Name: "place-counted-for-ever",
 		Rule: "a place that ends is counted no more (package primary, before)",
 		Edits: []Edit{
-			{"primary/quota.go", `	case locktable.KindGrant, locktable.KindWaitTimeout, locktable.KindCancel:`, `	case locktable.KindGrant, locktable.KindCancel:`},
+			{"primary/quota.go", `	case locktable.KindGrant, locktable.KindWaitTimeout, locktable.KindCancel, locktable.KindSkip:`, `	case locktable.KindGrant, locktable.KindCancel, locktable.KindSkip:`},
 		},
 		By: unit("primary", "^TestCountsEqualTheTable$"), Dies: `after wait_timeout: `,
 	},
@@ -121,15 +121,15 @@ var quotaMutants = []Mutant{
 		Name: "release-is-limited",
 		Rule: "what ends something is never limited (package session, withinQuotas)",
 		Edits: []Edit{
-			{"shared/frontend/session/session.go", `	counts := func(o *serving.AsyncRequest) bool { return service.Counts(o.Request.Op) }`, `	counts := func(o *serving.AsyncRequest) bool { return o.Request.Op != 0 }`},
+			{"shared/frontend/session/session.go", `	return len(o.Request.Data), service.Counts(o.Request.Op)`, `	return len(o.Request.Data), o.Request.Op != 0`},
 		},
 		By: unit("shared/frontend", "^TestMessageBeyondTheRate$"), Dies: `release `,
 	},
 	{
 		Name: "keepers-pay",
-		Rule: "what keeps or ends something takes no part of a rate (package service, Execute)",
+		Rule: "what keeps or ends something takes no part of a rate (package service, admitRequest)",
 		Edits: []Edit{
-			{"shared/frontend/service/service.go", `	if err == nil && Counts(q.Op) {`, `	if err == nil {`},
+			{"shared/frontend/service/usage.go", `	if !Counts(q.Op) {`, `	if q.Op == 0 {`},
 		},
 		By: unit("shared/frontend", "^TestEveryDoorLimitsTheSame$"), Dies: `(release|cancel|forget) by alice: LIMITED, want OK`,
 	},
@@ -151,13 +151,7 @@ var quotaMutants = []Mutant{
 		Name: "reads-for-nothing",
 		Rule: "reads count against the rate (package service, admit)",
 		Edits: []Edit{
-			{"shared/frontend/service/usage.go", `	if err := p.Check(v, lock, file); err != nil {
-		return err
-	}
-	return p.takeOne(0)`, `	if err := p.Check(v, lock, file); err != nil {
-		return err
-	}
-	return nil`},
+			{"shared/frontend/service/usage.go", `	return p.count(ctx, 0, func() error { return p.Check(v, lock, file) })`, `	return p.Check(v, lock, file)`},
 		},
 		By: unit("shared/frontend", "^TestEveryDoorLimitsTheSame$"), Dies: `want LIMITED`,
 	},
@@ -165,9 +159,9 @@ var quotaMutants = []Mutant{
 		Name: "refused-bytes-cost-requests",
 		Rule: "what the rate of bytes refuses is no request (package service, take)",
 		Edits: []Edit{
-			{"shared/frontend/service/usage.go", `		requests.AllowN(now, n)
-		missing`, `		requests.AllowN(now, len(sizes))
-		missing`},
+			{"shared/frontend/service/usage.go", `		ofRequests.AllowN(now, n)
+		left`, `		ofRequests.AllowN(now, len(sizes))
+		left`},
 		},
 		By: unit("shared/frontend/service", "^TestRateOfBytes$"), Dies: `usage_test.go`,
 	},
@@ -175,7 +169,8 @@ var quotaMutants = []Mutant{
 		Name: "one-rate-for-all",
 		Rule: "each identity has a rate of its own (package service, Take)",
 		Edits: []Edit{
-			{"shared/frontend/service/usage.go", `p.s.opt.Usage.take(p.caller.Name(), l, sizes, time.Now())`, `p.s.opt.Usage.take("", l, sizes, time.Now())`},
+			{"shared/frontend/service/usage.go", `p.s.opt.Usage.take(p.caller.Name(), l, sizes, h, time.Now())`, `p.s.opt.Usage.take("", l, sizes, h, time.Now())`},
+			{"shared/frontend/service/usage.go", `p.s.opt.Usage.takeAll(p.caller.Name(), l, requests,`, `p.s.opt.Usage.takeAll("", l, requests,`},
 		},
 		By: unit("shared/frontend", "^TestRetryAfter$"), Dies: `another identity: LIMITED`,
 	},
@@ -183,9 +178,7 @@ var quotaMutants = []Mutant{
 		Name: "crowd-acquires",
 		Rule: "a session too many acquires nothing (package session, withinQuotas)",
 		Edits: []Edit{
-			{"shared/frontend/session/session.go", `	if x.entered == nil {
-		return slices`, `	if x.entered == nil && x.crowded == nil {
-		return slices`},
+			{"shared/frontend/session/session.go", `		if x.enter(); x.entered == nil {`, `		if x.enter(); x.entered == nil && x.crowded == nil {`},
 		},
 		By: unit("shared/frontend", "^TestSessionsAreCounted$"), Dies: `a second session: STATUS_OK`,
 	},
@@ -207,9 +200,9 @@ var quotaMutants = []Mutant{
 	},
 	{
 		Name: "busy-is-forgotten",
-		Rule: "who has used up a rate is remembered (package service, idle)",
+		Rule: "who has used up a rate is remembered (package service, forget)",
 		Edits: []Edit{
-			{"shared/frontend/service/usage.go", `len(x.sessions) == 0 && x.watches == 0 && full(x.requests) && full(x.bytes)`, `len(x.sessions) == 0 && x.watches == 0 && (full(x.requests) || x.requests != nil) && full(x.bytes)`},
+			{"shared/frontend/service/usage.go", `len(x.sessions) == 0 && x.watches == 0 && !x.held.Load() && full(x.requests) && full(x.bytes)`, `len(x.sessions) == 0 && x.watches == 0 && (full(x.requests) || x.requests != nil) && full(x.bytes)`},
 		},
 		By: unit("shared/frontend/service", "^TestUsageIsForgotten$"), Dies: `busy: 1 of 1 go on`,
 	},
@@ -261,7 +254,7 @@ var quotaMutants = []Mutant{
 		Name: "strangers-read-the-volume",
 		Rule: "however many ask, the volume is read ten times a second at most (package access, Run)",
 		Edits: []Edit{
-			{"cmd/holdfast/access/live.go", `			if !rest(ctx, askedEvery-time.Since(looked)) {`, `			if !rest(ctx, 0) {`},
+			{"cmd/holdfast/access/live.go", `			if !retry.Rest(ctx, askedEvery-time.Since(looked)) {`, `			if !retry.Rest(ctx, 0) {`},
 		},
 		By: unit("cmd/holdfast/access", "^TestLiveRefresh$"), Dies: `the volume was read`,
 	},

@@ -101,10 +101,6 @@ var orderMutants = []Mutant{
 		Rule: "what was in flight when a term ended is UNKNOWN, never refused: the next one may adopt it (PROTOCOL 10.1)",
 		Edits: []Edit{
 			{"primary/commit.go", `		b.answers[i].call.done(serving.Unknown())`, `		b.answers[i].call.done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
-			{"primary/commit.go", `	"github.com/holdfast-lock/holdfast/shared/watch"
-`, `	"github.com/holdfast-lock/holdfast/shared/watch"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
-`},
 		},
 		By: unit("primary", "TestFencedTermTells|TestOrdersOfAFenced"), Dies: `answered \[?[^\n]*SECONDARY_MODE`,
 	},

@@ -87,8 +87,8 @@ var smallMutants = []Mutant{
 	{
 		Name: "signal-waits-for-the-mount", Also: "",
 		Rule: "a server whose volume hangs as it is opened ends when it is told to (package serve, atVolume)",
-		Edits: []Edit{{"cmd/holdfast/serve/serve.go",
-			"	fsys, err := atVolume(ctx, &opt, func()", "	fsys, err := atVolume(context.WithoutCancel(ctx), &opt, func()"}},
+		Edits: []Edit{{"cmd/holdfast/serve/secrets.go",
+			"	fsys, err = atVolume(ctx, opt, func()", "	fsys, err = atVolume(context.WithoutCancel(ctx), opt, func()"}},
 		By:   unit("cmd/holdfast/serve", "^TestSignalEndsAServerWhoseVolumeHangs$"),
 		Dies: `the server goes on behind the signal`,
 	},

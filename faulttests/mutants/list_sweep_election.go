@@ -166,8 +166,8 @@ var sweepElectionMutants = []Mutant{
 		Name: "minority-decides",
 		Rule: "9. without a majority nothing is decided (package election, Decide)",
 		Edits: []Edit{
-			{"election/rule.go", `	case counted < in.Members.Majority():
-`, `	case counted < in.Members.Majority()-1:
+			{"election/rule.go", `	case counted+in.Volume < in.Members.Majority():
+`, `	case counted+in.Volume < in.Members.Majority()-1:
 `},
 		},
 		By: unit("election", "^TestDecide$"), Dies: `9. Without a majority`,
@@ -423,7 +423,7 @@ var sweepElectionMutants = []Mutant{
 		Name: "able-alone",
 		Rule: "able is who reaches a majority (PROTOCOL 2.2)",
 		Edits: []Edit{
-			{"election/elector.go", ` && e.reachesLocked(now) >= e.opt.Members.Majority()
+			{"election/elector.go", ` && e.couldWinLocked(now, st.Storage)
 `, `
 `},
 		},

@@ -8,8 +8,8 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-with-a-server-that-starts",
 		Rule: "a recovery holds the guard of every server, so that none starts meanwhile",
 		Edits: []Edit{
-			{"shared/volume/recovery/recovery.go", `	for _, m := range r.v.Cluster().Servers {
-`, `	for _, m := range r.v.Cluster().Servers[:0] {
+			{"shared/volume/recovery/recovery.go", `	for _, id := range r.known {
+`, `	for _, id := range r.known[:0] {
 `},
 		},
 		By: unit("shared/volume", "^TestRecoverRefusesWhileAServerRuns$"), Dies: `a server that starts: <nil>`,
@@ -546,10 +546,8 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-knows-every-server",
 		Rule: "fsck names claims of servers that are no members",
 		Edits: []Edit{
-			{"shared/volume/fsck/files.go", `	if _, member := k.v.Cluster().Servers.Find(cluster.ServerID(n)); !member {
-		return unknownName
-	}
-`, `	_ = cluster.ServerID(n)
+			{"shared/volume/fsck/files.go", `	if !ok || !k.knows(id) {
+`, `	if !ok || id == 0 {
 `},
 		},
 		By: unit("shared/volume", "^TestFsckNames$"), Dies: `info unknown-name servers/7`,

@@ -36,7 +36,7 @@ var tableMutants = []Mutant{
 		Name: "queue-turned", Also: "",
 		Rule: "the queue is FIFO and survives checkpoints (PROTOCOL 11.2)",
 		Edits: []Edit{
-			{"shared/locktable/decide.go", `			d.grant(l.head)`, `			d.grant(l.tail)`},
+			{"shared/locktable/decide.go", `			t.grantOrSkip(d, l.head)`, `			t.grantOrSkip(d, l.tail)`},
 			{"shared/locktable/waiters.go", `	w := l.head
 	for w != nil && w.mode`, `	w := l.tail
 	for w != nil && w.mode`},

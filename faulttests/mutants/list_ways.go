@@ -35,9 +35,9 @@ var wayMutants = []Mutant{
 	},
 	{
 		Name: "ws-origin-by-prefix", Also: "",
-		Rule: "a pattern stands for the whole origin (package origins, permits)",
+		Rule: "a pattern stands for the whole origin (package origins, matches)",
 		Edits: []Edit{
-			{"shared/frontend/origins/origins.go", `path.Match(pattern, origin)`, `path.Match(pattern+"*", origin)`},
+			{"shared/frontend/origins/origins.go", `path.Match(strings.ReplaceAll(pattern, "[",`, `path.Match(strings.ReplaceAll(pattern+"*", "[",`},
 		},
 		By:   unit("shared/frontend/origins", "^TestPages$"),
 		Dies: `POST, \{origin:https://app\.example\.com\.evil\.org`,
@@ -52,6 +52,49 @@ var wayMutants = []Mutant{
 		return`},
 		},
 		By: unit("shared/frontend/origins", "^TestPages$"), Dies: `"\*" may read`,
+	},
+	{
+		Name: "host-not-asked", Also: "",
+		Rule: "a request without a credential has to be for a name of the server's (package httpapi, misled)",
+		Edits: []Edit{
+			{"shared/frontend/httpapi/httpapi.go", `	return h.opt.Pages.Host(r)
+`, `	_ = h.opt.Pages.Host(r)
+	return nil
+`},
+		},
+		By: unit("shared/frontend", "^TestAPageUnderAStrangersName$"), Dies: `/v1/locks at evil\.org:7601: 200`,
+	},
+	{
+		Name: "host-asked-with-an-origin-only", Also: "",
+		Rule: "a GET has no Origin, and is asked for its host as well (package httpapi, misled)",
+		Edits: []Edit{
+			{"shared/frontend/httpapi/httpapi.go", `	if c.Name() != "" || !serving.PlainTCP(`, `	if c.Name() != "" || r.Header.Get("Origin") == "" || !serving.PlainTCP(`},
+		},
+		By: unit("shared/frontend", "^TestAPageUnderAStrangersName$"), Dies: `/v1/locks at evil\.org:7601: 200`,
+	},
+	{
+		Name: "host-asked-of-everybody", Also: "",
+		Rule: "who has shown a credential may use any name (package httpapi, misled)",
+		Edits: []Edit{
+			{"shared/frontend/httpapi/httpapi.go", `	if c.Name() != "" || !serving.PlainTCP(`, `	if c.Name() == "-" || !serving.PlainTCP(`},
+		},
+		By: unit("shared/frontend", "^TestWhoIsAskedForAName$"), Dies: `a credential: 403`,
+	},
+	{
+		Name: "host-by-prefix", Also: "",
+		Rule: "a name is the whole name (package origins, knows)",
+		Edits: []Edit{
+			{"shared/frontend/origins/origins.go", `	_, parent, _ := strings.Cut(host, ".")`, `	host, parent, _ := strings.Cut(host, ".")`},
+		},
+		By: unit("shared/frontend/origins", "^TestHost$"), Dies: `host:h1\.evil\.org`,
+	},
+	{
+		Name: "host-names-not-known", Also: "",
+		Rule: "a server is known by its names, and by those that it is told (package serve, newFronts)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/front.go", `opt.Live.pages.Know(secured.known())`, `opt.Live.pages.Know(nil)`},
+		},
+		By: unit("cmd/holdfast/serve", "^TestNamesOfAServer$"), Dies: `lb\.example\.org: 403`,
 	},
 	{
 		Name: "ws-unread-unbounded", Also: "",

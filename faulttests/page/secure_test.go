@@ -16,7 +16,7 @@ import (
 // secured gives a cluster with two locks access rules, and returns a key of service:ci and a ticket of an operator.
 func secured(t *testing.T, c *cluster.Cluster) (key, ticket string) {
 	t.Helper()
-	operator, err := auth.OperatorTicket(c.Dir(), time.Now(), time.Hour)
+	operator, err := auth.OperatorTicket(c.Dir(), "", time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

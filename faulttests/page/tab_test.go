@@ -28,6 +28,7 @@ import (
 var (
 	binaryToTest = flag.String("page.binary", "", "the holdfast binary to test; empty = build it")
 	shots        = flag.String("page.shots", "", "a directory that gets pictures of the views")
+	pace         = flag.Bool("page.pace", false, "fail where the page halts; wants a machine that does nothing else")
 )
 
 func TestMain(m *testing.M) {

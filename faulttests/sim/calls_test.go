@@ -49,7 +49,7 @@ func TestCallsOnTheWire(t *testing.T) {
 			want string
 		}{
 			{"ten idle seconds of the primary", first, idle, "close 13, lstat 30, open 13, readat 33, space 10, stat 20, writeat 20"},
-			{"ten idle seconds of a replica", first%3 + 1, idle, "close 20, lstat 10, open 20, readat 30, space 10, writeat 10"},
+			{"ten idle seconds of a replica", first%3 + 1, idle, "close 20, lstat 10, open 22, readat 30, space 10, writeat 10"},
 			{"acquire", first, do(locktable.Request{Op: locktable.OpAcquire}), "readat 1, stat 1, writeat 1"},
 			{"first append to a file", first, do(locktable.Request{Op: locktable.OpAppend, File: "f", Data: []byte("one\n")}), "lstat 1, open 2, readat 2, stat 8, writeat 2"},
 			{"append to a file that rested", first, do(locktable.Request{Op: locktable.OpAppend, File: "f", Data: []byte("two\n")}), "lstat 1, readat 3, stat 5, writeat 2"},

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Cluster is three whole servers on one disk and one network, in one synctest bubble.
+// Cluster is whole servers on one disk and one network, in one synctest bubble.
 type Cluster struct {
 	*Scenario
 	Net  *Net
@@ -96,7 +96,7 @@ func (p auditedPeers) Push(ctx context.Context, to cluster.ServerID, m push.Push
 	return p.Peers.Push(ctx, to, m)
 }
 
-// NewCluster returns a cluster of three servers that do not run yet.
+// NewCluster returns a cluster of servers that do not run yet.
 func NewCluster(s *Scenario, rng *rand.Rand) *Cluster {
 	s.witness.told = map[cluster.LSN]string{}
 	return &Cluster{
@@ -242,7 +242,7 @@ func (c *Cluster) browse(id cluster.ServerID) {
 
 // Primaries returns the servers that believe to be the serving primary.
 func (c *Cluster) Primaries() (ids []cluster.ServerID) {
-	for id := cluster.ServerID(1); id <= 3; id++ {
+	for id := cluster.ServerID(1); id <= mostServers; id++ {
 		if x := c.server(id); x != nil && x.node.Role() == election.RolePrimary {
 			ids = append(ids, id)
 		}
@@ -268,7 +268,7 @@ func (c *Cluster) AwaitPrimary(limit time.Duration) (cluster.ServerID, time.Dura
 
 // Shutdown kills every server.
 func (c *Cluster) Shutdown() {
-	for id := cluster.ServerID(1); id <= 3; id++ {
+	for id := cluster.ServerID(1); id <= mostServers; id++ {
 		c.Kill(id)
 	}
 }

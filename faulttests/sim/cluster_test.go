@@ -39,10 +39,27 @@ func newCluster(t *testing.T, seed uint64, rounds int) *Cluster {
 
 func newClusterOn(t *testing.T, profile volumetest.Profile, seed uint64, rounds int) *Cluster {
 	t.Helper()
-	disk := volumetest.New(seed)
-	s := newScenario(t, disk, profile)
+	return newClusterOf(t, profile, seed, rounds, asMade)
+}
+
+// asMade leaves a new volume as it is.
+func asMade(*volumetest.Disk) error { return nil }
+
+// newClusterOf is a cluster on a volume that prepare changes before there is a server.
+func newClusterOf(t *testing.T, profile volumetest.Profile, seed uint64, rounds int, prepare func(*volumetest.Disk) error) *Cluster {
+	t.Helper()
+	return newClusterWith(t, newScenario(t, volumetest.New(seed), profile), seed, rounds, prepare)
+}
+
+// newClusterWith is a cluster on a new volume of a scenario, with as many servers as that says.
+func newClusterWith(t *testing.T, s *Scenario, seed uint64, rounds int, prepare func(*volumetest.Disk) error) *Cluster {
+	t.Helper()
+	disk := s.Disk
 	s.Random = chacha(seed)
-	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), Members(), chacha(seed+1)); err != nil {
+	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), s.members(), chacha(seed+1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepare(disk); err != nil {
 		t.Fatal(err)
 	}
 	s.Pace, s.Clocks = pace, seed
@@ -53,7 +70,7 @@ func newClusterOn(t *testing.T, profile volumetest.Profile, seed uint64, rounds 
 func startCluster(t *testing.T, s *Scenario, seed uint64, rounds int) *Cluster {
 	t.Helper()
 	c := NewCluster(s, rand.New(rand.NewPCG(seed, 3)))
-	for _, m := range Members() {
+	for _, m := range s.members() {
 		if err := c.Start(m.ID); err != nil {
 			t.Fatal(err)
 		}

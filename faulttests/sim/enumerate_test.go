@@ -26,6 +26,7 @@ var (
 	only    = flag.Int("sim.point", 0, "run only this call of the enumeration")
 	kind    = flag.String("sim.variant", "", "run only variants whose name contains this")
 	stride  = flag.Int("sim.stride", 10, "run every n-th call of the enumeration")
+	from    = flag.Int("sim.from", 1, "the first call of the enumeration to run: another one with the same stride explores others")
 )
 
 const rounds = 4
@@ -204,7 +205,7 @@ func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
 		}
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			for n := 1; ; n += stride {
+			for n := *from; ; n += stride {
 				if *only != 0 {
 					n = *only
 				}

@@ -86,7 +86,28 @@ func (f *Forger) push(to cluster.ServerID, p push.Push) (push.Ack, error) {
 
 // Snapshot pushes a table without locks that is as of lsn.
 func (f *Forger) Snapshot(to cluster.ServerID, epoch cluster.Epoch, lsn cluster.LSN) error {
-	table, err := locktable.Restore(lsn, func(func(locktable.Entity, error) bool) {})
+	return f.state(to, epoch, lsn)
+}
+
+// Removal pushes a table as of lsn whose list has no server of the cluster any more.
+func (f *Forger) Removal(to cluster.ServerID, epoch cluster.Epoch, lsn cluster.LSN) error {
+	return f.List(to, epoch, lsn, cluster.Members{{ID: elsewhere, Client: "h9:1", Peer: "h9:2"}})
+}
+
+// List pushes a table as of lsn whose list has these servers, in a version that is newer than any.
+func (f *Forger) List(to cluster.ServerID, epoch cluster.Epoch, lsn cluster.LSN, all cluster.Members) error {
+	return f.state(to, epoch, lsn, locktable.Entity{Members: &cluster.Membership{Version: 1 << 40, HighestID: elsewhere, Servers: all}})
+}
+
+// state pushes a table with these entities that is as of lsn.
+func (f *Forger) state(to cluster.ServerID, epoch cluster.Epoch, lsn cluster.LSN, all ...locktable.Entity) error {
+	table, err := locktable.Restore(lsn, func(yield func(locktable.Entity, error) bool) {
+		for _, e := range all {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	})
 	if err != nil {
 		return err
 	}

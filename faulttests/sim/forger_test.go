@@ -133,6 +133,62 @@ func TestPushOfABurnedNumberChangesNothing(t *testing.T) {
 	})
 }
 
+// TestForgedRemovalEndsNoServer: a server that was removed ends for good, so it believes no push of that which MEMBERS does not confirm.
+func TestForgedRemovalEndsNoServer(t *testing.T) {
+	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+		first := c.Primaries()[0]
+		other := first%3 + 1
+		c.Net.Isolate(first, true) // else the primary's push may come first
+		if err := f.Removal(other, c.epochOf(first), farLSN); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		c.Net.Heal()
+		select {
+		case <-c.server(other).done:
+			t.Errorf("server %d ended: %v", other, c.server(other).err)
+		case <-time.After(5 * time.Second):
+		}
+		c.grant(t, "after")
+		time.Sleep(time.Second)
+		c.shows(t, "a second later", "after")
+	})
+}
+
+// TestForgedListChangesNothing: a pushed list is no more than a reason to read MEMBERS. Here it has addresses where nobody is, and so many electors
+// that nobody could be primary.
+func TestForgedListChangesNothing(t *testing.T) {
+	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+		first := c.Primaries()[0]
+		c.Net.Isolate(first, true)
+		var all cluster.Members
+		for id := cluster.ServerID(1); id <= elsewhere; id++ {
+			all = append(all, cluster.Member{ID: id, Client: fmt.Sprintf("forged%d:1", id), Peer: fmt.Sprintf("forged%d:3", id)})
+		}
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			if id == first {
+				continue
+			}
+			if err := f.List(id, c.epochOf(first), farLSN, all); err != nil {
+				t.Fatal(err)
+			}
+		}
+		within(t, healing, "the other two have a primary", func() bool {
+			return slices.ContainsFunc(c.Primaries(), func(id cluster.ServerID) bool { return id != first })
+		})
+		time.Sleep(3 * time.Second)
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			if s := c.server(id).node.Status(); s.Members != 1 || len(s.Servers) != 3 || s.Servers[1].Member != Members()[1] {
+				t.Errorf("server %d follows version %d of the list: %+v", id, s.Members, s.Servers)
+			}
+		}
+		c.Net.Heal()
+		c.grant(t, "after")
+		time.Sleep(time.Second)
+		c.shows(t, "a second later", "after")
+	})
+}
+
 // A push with the term's own epoch that is not the primary's counts until the primary pushes, and
 // is no reason to refuse anything later.
 func TestPushOfTheTermIsNotBelievedForLong(t *testing.T) {

@@ -56,7 +56,7 @@ func (n *Net) set(p route, cut bool) {
 
 // Isolate cuts a server off in both directions, or joins it again.
 func (n *Net) Isolate(id cluster.ServerID, cut bool) {
-	for other := cluster.ServerID(1); other <= 3; other++ {
+	for other := cluster.ServerID(1); other <= mostServers; other++ {
 		if other != id {
 			n.set(route{id, other}, cut)
 			n.set(route{other, id}, cut)
@@ -200,6 +200,9 @@ func (p peers) Push(ctx context.Context, to cluster.ServerID, m push.Push) (push
 	}
 	return call(ctx, p.net, p.self, to, func(x *node.Node) (push.Ack, error) { return x.HandlePush(m) })
 }
+
+// Follow does nothing: servers of a Net are reached by their IDs.
+func (p peers) Follow(cluster.Members) {}
 
 func (p peers) Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error {
 	_, err := call(ctx, p.net, p.self, to, func(x *node.Node) (struct{}, error) { return struct{}{}, x.HandleHandover(epoch) })

@@ -17,15 +17,23 @@ import (
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // quiet plays with three servers whose clients do nothing, of which server 1 is primary.
 func quiet(t *testing.T, play func(*testing.T, *Cluster)) {
 	t.Helper()
+	quietOn(t, asMade, play)
+}
+
+// quietOn is quiet on a volume that prepare changes before there is a server.
+func quietOn(t *testing.T, prepare func(*volumetest.Disk) error, play func(*testing.T, *Cluster)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1, 0)
+		c := newClusterOf(t, volumetest.ProfileLocal(), 1, 0, prepare)
 		if first, _ := c.one(t, "start"); first != 1 {
 			t.Fatalf("server %d is primary first", first)
 		}
@@ -247,6 +255,89 @@ func TestStatusTellsTheFeatureLevels(t *testing.T) {
 		}
 	})
 }
+
+// TestUpgradeWaitsForAllServers: the primary raises the level when every server has said for ten seconds that it
+// knows it, and says whom it waits for until then.
+func TestUpgradeWaitsForAllServers(t *testing.T) {
+	older := func(d *volumetest.Disk) error { return d.BeginAt(locktable.BaseLevel) }
+	quietOn(t, older, func(t *testing.T, c *Cluster) {
+		tries := func(when string, level uint32, want cluster.Status, says string) {
+			t.Helper()
+			out, err := c.server(1).node.Upgrade(t.Context(), level)
+			waits := strings.Join(c.server(1).node.Status().NextWaits, "; ")
+			if err != nil || out.Status != want || !strings.Contains(out.Message, says) || want == cluster.StatusError && !strings.Contains(waits, says) {
+				t.Errorf("%s: %v %q, %v, and status says %q; want %v %q", when, out.Status, out.Message, err, waits, want, says)
+			}
+		}
+		tries("at once", locktable.MaxLevel, cluster.StatusError, "has said so for ")
+		c.Net.Older(3, true)
+		time.Sleep(levelWait)
+		tries("server 3 is older", locktable.MaxLevel, cluster.StatusError, "server 3 knows feature level 1 only: upgrade it")
+		c.Net.Older(3, false)
+		c.Kill(2)
+		time.Sleep(levelWait + time.Second)
+		tries("server 2 is down", locktable.MaxLevel, cluster.StatusError, "server 2 is not heard: start it")
+		if err := c.Start(2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(levelWait / 2)
+		tries("server 2 is back", locktable.MaxLevel, cluster.StatusError, "server 2 knows level 6, and has said so for 4s: 10s are needed")
+		time.Sleep(levelWait/2 + time.Second)
+		tries("a level that nobody knows", locktable.MaxLevel+1, cluster.StatusInvalidArgument, "the highest that a server knows is 6")
+		if out, err := c.server(2).node.Upgrade(t.Context(), locktable.MaxLevel); err != nil || out.Status != cluster.StatusSecondaryMode {
+			t.Errorf("a replica raises the level: %v, %v", out.Status, err)
+		}
+		if s := c.server(1).node.Status(); s.Level != 3 || s.Next != locktable.MaxLevel || len(s.NextWaits) > 0 {
+			t.Errorf("all say so: %d, %d, %q", s.Level, s.Next, s.NextWaits)
+		}
+		tries("all say so", locktable.MaxLevel, cluster.StatusOK, "feature level 6")
+		tries("again", locktable.MaxLevel, cluster.StatusOK, "already")
+		time.Sleep(time.Second)
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			if s := c.server(id).node.Status(); s.Level != locktable.MaxLevel || s.Next != 0 {
+				t.Errorf("server %d tells level %d, next %d", id, s.Level, s.Next)
+			}
+		}
+	})
+}
+
+// TestServerThatIsTooOldSaysSo: what its primary sends is of a level that it does not know. It neither follows nor takes over,
+// and says which version it takes.
+func TestServerThatIsTooOldSaysSo(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		const says = "THIS SERVER IS TOO OLD FOR THE CLUSTER, and neither follows nor takes over"
+		told := func() bool {
+			warnings := strings.Join(c.tells(2).Warnings, "; ")
+			return strings.Contains(warnings, says) && strings.Contains(warnings, "run holdfast 9.8 or a newer one")
+		}
+		if !c.tells(2).Able || told() {
+			t.Fatalf("server 2 is not able, or too old, from the start: %q", c.tells(2).Warnings)
+		}
+		epoch := c.server(1).node.Status().Epoch
+		at, err := c.server(2).node.HandlePush(push.Push{Epoch: epoch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := locktable.Record{LSN: at.At.LSN + 1, Epoch: epoch, Kind: locktable.KindLevel, Level: locktable.MaxLevel + 1, Version: "9.8"}
+		entries := []wal.Entry{{Header: r.AppendHeader(nil)}}
+		frame := wal.AppendFrame(nil, wal.FrameHeader{
+			Kind: wal.FrameRecords, Elided: true, Epoch: epoch, First: r.LSN, Count: 1, Chain: wal.VerifyChain(at.At.Chain, entries),
+		}, entries)
+		if _, err := c.server(2).node.HandlePush(push.Push{Epoch: epoch, Before: at.At, Frames: frame}); err != nil {
+			t.Fatal(err)
+		}
+		if !told() || c.tells(2).Able {
+			t.Errorf("server 2 is able: %v; it says %q", c.tells(2).Able, c.tells(2).Warnings)
+		}
+		time.Sleep(2 * time.Second) // its primary sends it a state that it knows
+		if told() || !c.tells(2).Able {
+			t.Errorf("server 2 follows: able %v, %q", c.tells(2).Able, c.tells(2).Warnings)
+		}
+	})
+}
+
+// levelWait is for how long servers have to say that they know a level.
+const levelWait = 10 * time.Second
 
 // TestStatusTellsTheFreeSpace of the volume, also that of a replica.
 func TestStatusTellsTheFreeSpace(t *testing.T) {

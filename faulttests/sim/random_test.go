@@ -108,6 +108,12 @@ type randomScenario struct {
 	wakes    sync.WaitGroup
 	world    world
 	done     <-chan struct{}
+	// levels draws when the feature level is raised, apart from rng: the schedules of seeds stay what they were.
+	levels *rand.Rand
+	raises sync.WaitGroup
+	// lists draws when and how the list of servers is changed, apart likewise; changes counts that.
+	lists   *rand.Rand
+	changes int
 }
 
 // pausedTerm is a process that stands still and may go on later.
@@ -119,7 +125,7 @@ type pausedTerm struct {
 }
 
 func newRandomScenario(t *testing.T, seed uint64) *randomScenario {
-	c := &randomScenario{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3))}
+	c := &randomScenario{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), levels: rand.New(rand.NewPCG(seed, 29)), lists: rand.New(rand.NewPCG(seed, 31))}
 	profile := volumetest.ProfileLocal()
 	if c.rng.IntN(4) == 0 {
 		profile = volumetest.ProfileNetwork()
@@ -128,7 +134,14 @@ func newRandomScenario(t *testing.T, seed uint64) *randomScenario {
 	if _, err := volume.Init(t.Context(), disk.Host(9, profile), Members(), chacha(seed)); err != nil {
 		t.Fatal(err)
 	}
+	older := c.levels.IntN(2) == 0
+	if older {
+		if err := disk.BeginAt(locktable.BaseLevel); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c.scenario = newScenario(t, disk, profile)
+	c.scenario.Older = older
 	c.scenario.Random = &lockedReader{r: chacha(seed + 1)}
 	c.scenario.Clocks, c.scenario.Timing = seed, Timing()
 	ttl := ttl
@@ -148,7 +161,7 @@ func newRandomScenario(t *testing.T, seed uint64) *randomScenario {
 	for n := range wanderers {
 		w := &wanderer{
 			scenario: c.scenario, rng: rand.New(rand.NewPCG(seed, uint64(100+n))), id: cluster.ClientID(fmt.Sprintf("w%d", n)),
-			locks: locks, ttl: ttl, world: &c.world,
+			locks: locks, ttl: ttl, world: &c.world, last: map[cluster.LockName]cluster.Token{},
 		}
 		c.scenario.workers.Go(func() { w.run(ctx, steps) })
 	}
@@ -195,6 +208,7 @@ func (c *randomScenario) play() {
 		disk = disk.DurableClone(rand.New(rand.NewPCG(c.seed, 17)))
 	}
 	c.scenario.End()
+	c.raises.Wait()
 	bad := c.scenario.Verify(disk)
 	if got, least := len(c.scenario.Ledger.Acks()), wanderers*steps/4; got < least {
 		bad = append(bad, fmt.Sprintf("only %d operations were acknowledged, want %d: the schedule means nothing", got, least))
@@ -216,6 +230,12 @@ func (c *randomScenario) oneTerm() {
 	c.faults = append(c.faults, f.name)
 	id := c.freeID()
 	r := c.scenario.Begin(id, f.hook)
+	if c.levels.IntN(3) == 0 {
+		c.raise(r)
+	}
+	if c.lists.IntN(2) == 0 {
+		c.change(r)
+	}
 	goal := c.scenario.progress.Load() + int32(3+c.rng.IntN(20))
 	limit := time.Now().Add(20 * time.Second)
 	poll(func() bool {
@@ -244,6 +264,56 @@ func (c *randomScenario) oneTerm() {
 		c.world.outages.Add(1)
 		c.scenario.Disk.Crash(rand.New(rand.NewPCG(c.seed, uint64(len(c.faults)))))
 	}
+}
+
+// raise has a term raise the feature level as soon as it serves, whatever else strikes it.
+func (c *randomScenario) raise(r *Term) {
+	c.faults = append(c.faults, "raised level")
+	c.onceItServes(r, time.Duration(c.levels.IntN(1500))*time.Millisecond, func(ctx context.Context, p *primary.Primary) {
+		if out, err := p.Raise(ctx, locktable.MaxLevel); err == nil && out.Status == cluster.StatusOK {
+			c.scenario.Raised.Store(true)
+		}
+	})
+}
+
+// onceItServes does something with a term after a delay, as soon as that serves; nothing if it ends before.
+func (c *randomScenario) onceItServes(r *Term, delay time.Duration, do func(context.Context, *primary.Primary)) {
+	c.raises.Go(func() {
+		time.Sleep(delay)
+		select {
+		case <-r.ready:
+		case <-r.done:
+		}
+		p := r.primary.Load()
+		if p == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		do(ctx, p)
+	})
+}
+
+// change has a term change the list of servers, whatever else strikes it: it adds a server that nobody runs, gives one other
+// addresses, or removes one that was added, if it is still there.
+func (c *randomScenario) change(r *Term) {
+	c.faults = append(c.faults, "changed list")
+	delay := time.Duration(c.lists.IntN(1500)) * time.Millisecond
+	c.changes++
+	extra := cluster.ServerID(10 + c.changes)
+	kinds := []cluster.MemberChange{
+		{Kind: cluster.AddServer, Server: cluster.Member{ID: extra, Client: fmt.Sprintf("x%d:1", extra), Peer: fmt.Sprintf("x%d:2", extra)}},
+		{Kind: cluster.SetServer, Server: cluster.Member{ID: 2, Client: fmt.Sprintf("y%d:1", extra), Peer: fmt.Sprintf("y%d:2", extra)}},
+		{Kind: cluster.RemoveServer, Server: cluster.Member{ID: 10 + cluster.ServerID(1+c.lists.IntN(c.changes))}},
+	}
+	q := locktable.Request{Op: locktable.OpMembers, Client: "lists", ID: cluster.RequestID(extra), Members: &locktable.MembersRequest{Change: kinds[c.lists.IntN(len(kinds))]}}
+	c.onceItServes(r, delay, func(ctx context.Context, p *primary.Primary) {
+		if out, err := p.Do(ctx, new(q)); err == nil && out.Status == cluster.StatusOK {
+			c.scenario.mu.Lock()
+			c.scenario.lists = append(c.scenario.lists, toldList{q, out})
+			c.scenario.mu.Unlock()
+		}
+	})
 }
 
 // leave ends a term that nothing happened to, or leaves it alive.

@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,8 @@ type Scenario struct {
 	Pace time.Duration
 	// Timing is that of every server; the zero value means Timing().
 	Timing cluster.Timing
+	// Servers is how many the volume has, 0 for three.
+	Servers int
 	// Lossy is true if leases may end while clients hold them: a client may then get the answer of a
 	// grant after the next grant.
 	Lossy bool
@@ -51,6 +54,11 @@ type Scenario struct {
 	Outages bool
 	// Breaks is true if operators break grants without asking the holders.
 	Breaks bool
+
+	// Older is true if the volume was made by a binary that knew no level above locktable.BaseLevel, and Raised if
+	// it was answered that the cluster has a higher one now.
+	Older  bool
+	Raised atomic.Bool
 
 	// Strangers has each client belong to an identity of its own, and others try all they can with its
 	// ID and its tokens, after each of its requests.
@@ -65,6 +73,7 @@ type Scenario struct {
 	terms []*Term           // newest last
 	last  *volume.WarmState // the table of the term that served last, as it stood at the End
 	warm  *volume.WarmState // for the next term
+	lists []toldList
 	// backends are whole servers, in a Cluster, and audits those of all that ever were.
 	backends []backend
 	audits   []*audit
@@ -73,6 +82,12 @@ type Scenario struct {
 	// counted is by how many primaries the counts for quotas were compared with the table at the End, drifts what differed.
 	counted int
 	drifts  []string
+}
+
+// toldList is a change of the list of servers that was answered.
+type toldList struct {
+	q   locktable.Request
+	out locktable.Outcome
 }
 
 // backend is whom a client asks: a primary or a whole server.
@@ -93,15 +108,35 @@ type Term struct {
 	err     error // once done is closed
 }
 
-// Members are the servers of every scenario.
-func Members() cluster.Members {
+// Members are the servers of a scenario that does not say how many it has.
+func Members() cluster.Members { return membersOf(3) }
+
+// mostServers is how many a scenario may have.
+const mostServers = 8
+
+func membersOf(n int) cluster.Members {
 	var all cluster.Members
-	for id := range cluster.ServerID(3) {
+	for id := range cluster.ServerID(n) {
 		all = append(all, cluster.Member{
 			ID: id + 1, Client: fmt.Sprintf("h%d:1", id+1), Peer: fmt.Sprintf("h%d:3", id+1),
 		})
 	}
 	return all
+}
+
+// members are the servers of the scenario's volume.
+func (s *Scenario) members() cluster.Members { return membersOf(cmp.Or(s.Servers, 3)) }
+
+// reader is the server under whose ID a volume is read when all have ended: the last one that is a member by now.
+func (s *Scenario) reader(disk *volumetest.Disk) cluster.ServerID {
+	host := disk.Host(9, s.Profile)
+	c, err := volume.ReadCluster(host)
+	if err != nil {
+		return 0 // to open the volume tells why
+	}
+	list, _ := volume.ReadMembers(host, c) //nolint:errcheck // that of CLUSTER will do
+	voters := list.Servers.Voters()
+	return voters[len(voters)-1].ID
 }
 
 // Timing returns the default timing with shorter periods; none of them matters for safety.

@@ -52,6 +52,9 @@ type wanderer struct {
 	past  []answered                 // the latest requests, for echoes
 	sums  map[cluster.FileName]int64 // where files ended, according to its answers
 
+	last map[cluster.LockName]cluster.Token // of its latest grant of each lock
+	slot cluster.Slot                       // what it holds its lock for
+
 	emptied bool // the file that others rotate was emptied in place
 }
 
@@ -193,6 +196,12 @@ func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time
 	if w.rng.IntN(4) == 0 {
 		q.Metadata = fmt.Sprint("begins as ", w.next)
 	}
+	if q.Mode == locktable.ModeExclusive && w.rng.IntN(3) == 0 {
+		q.Slot = cluster.Slot(fmt.Sprint("run-", w.next/8))
+	}
+	if q.Remember = w.rng.IntN(3) == 0; wait == 0 && w.last[lock] != 0 && w.rng.IntN(2) == 0 {
+		q.After = w.last[lock] // its own last grant of this lock
+	}
 	out := w.request(ctx, q)
 	w.took(&q, out)
 }
@@ -200,6 +209,7 @@ func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time
 func (w *wanderer) took(q *locktable.Request, out locktable.Outcome) {
 	if out.Status == cluster.StatusOK {
 		w.lock, w.token, w.mode, w.granted = q.Lock, out.Token, q.Mode, q.TTL
+		w.last[q.Lock], w.slot = out.Token, q.Slot
 		w.hold = w.scenario.Ledger.held(q.Lock, out.Token, w.sent.Add(trusted(q.TTL)))
 		if q.Mode == locktable.ModeShared {
 			w.scenario.Ledger.shares(w.hold, time.Unix(0, 0)) // by any of its clients
@@ -291,7 +301,7 @@ func (w *wanderer) held(ctx context.Context, q locktable.Request) locktable.Outc
 }
 
 func (w *wanderer) release(ctx context.Context) {
-	w.held(ctx, locktable.Request{Op: locktable.OpRelease})
+	w.held(ctx, locktable.Request{Op: locktable.OpRelease, Done: w.slot != "" && w.rng.IntN(2) == 0})
 }
 
 func (w *wanderer) append(ctx context.Context, file cluster.FileName) {
@@ -468,6 +478,12 @@ func (w *wanderer) mayHear(q *locktable.Request, status cluster.Status) bool {
 		switch status {
 		case cluster.StatusHeld:
 			return q.Wait == 0
+		case cluster.StatusLockChanged:
+			return q.After != 0
+		case cluster.StatusInvalidArgument: // below the level of marks
+			return w.scenario.Older && (q.After != 0 || q.Remember || q.Slot != "")
+		case cluster.StatusAlreadyDone:
+			return q.Slot != ""
 		case cluster.StatusWaitTimeout:
 			return q.Wait != 0
 		case cluster.StatusLeaseExpired:

@@ -78,6 +78,8 @@ func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
 		case err == nil:
 		case errors.Is(err, wire.ErrHeld):
 			r.Held = true
+		case errors.Is(err, wire.ErrAlreadyDone):
+			r.Done = true
 		case errors.Is(err, wire.ErrInvalidToken) && !errors.Is(err, wire.ErrUnknown):
 			r.Refused = true
 		case mayShare(call) && errors.Is(err, wire.ErrInvalidArgument) && !errors.Is(err, wire.ErrUnknown):
@@ -123,7 +125,7 @@ func unexpected(s cluster.Status) bool {
 // Least returns how many answers of each kind a history needs to be judged, see
 // check.HistoryOptions.
 func (l *Lockers) Least() map[string]int {
-	least := map[string]int{"AcquireCall": 100, "ReleaseCall": 50, "AppendCall": 50, "ShowCall": 50, "DowngradeCall": 5, "ReadCall": 1}
+	least := map[string]int{"AcquireCall": 100, "ReleaseCall": 50, "AppendCall": 50, "ShowCall": 50, "DowngradeCall": 5, "DoneCall": 5, "ReadCall": 1}
 	if l.Breaks {
 		least["BreakCall"] = 1
 	}
@@ -136,14 +138,14 @@ func (w *Locker) round(ctx context.Context, name cluster.LockName) {
 	if w.All.Breaks && w.Rand.IntN(50) == 0 {
 		w.breaks(ctx, name)
 	}
-	lock, ok := w.acquire(ctx, name)
+	lock, slot, ok := w.acquire(ctx, name)
 	if !ok {
 		return
 	}
 	if w.append(ctx, lock) && w.Rand.IntN(8) == 0 {
 		w.read(ctx, name)
 	}
-	if w.Rand.IntN(4) == 0 {
+	if slot == 0 && w.Rand.IntN(4) == 0 {
 		w.downgrade(ctx, lock)
 		if w.Rand.IntN(4) == 0 {
 			w.append(ctx, lock) // which is refused
@@ -151,16 +153,24 @@ func (w *Locker) round(ctx context.Context, name cluster.LockName) {
 		Rest(ctx, w.All.Pace)
 	}
 	w.show(ctx, name)
-	w.release(ctx, lock)
+	w.release(ctx, lock, slot != 0 && w.Rand.IntN(2) == 0)
 }
 
-func (w *Locker) acquire(ctx context.Context, name cluster.LockName) (*clientlib.Lock, bool) {
+// slotEvery is how many answers it takes until something else is to be done once: several clients want the same.
+const slotEvery = 100
+
+// acquire also returns the slot that the lock was acquired for, 0 for none.
+func (w *Locker) acquire(ctx context.Context, name cluster.LockName) (lock *clientlib.Lock, slot int, ok bool) {
 	opt := clientlib.AcquireOptions{TTL: w.All.TTL, Wait: clientlib.Forever, Shared: w.Rand.IntN(3) == 0}
 	if w.Rand.IntN(3) == 0 {
 		opt.Wait = 0
 	}
 	mayEnd := w.All.Brief > 0 && w.Rand.IntN(4) == 0
-	call := check.AcquireCall{Lock: name, Shared: opt.Shared, Try: opt.Wait == 0}
+	if !opt.Shared && w.Rand.IntN(3) == 0 {
+		slot = 1 + w.All.Answered()/slotEvery
+		opt.Once = fmt.Sprintf("run-%d", slot)
+	}
+	call := check.AcquireCall{Lock: name, Shared: opt.Shared, Try: opt.Wait == 0, Slot: slot}
 	if mayEnd {
 		opt.TTL, call.TTL = w.All.Brief, w.All.Brief
 	}
@@ -170,7 +180,7 @@ func (w *Locker) acquire(ctx context.Context, name cluster.LockName) (*clientlib
 	if err == nil {
 		r.Token = lock.Token()
 	}
-	return lock, end(r, err)
+	return lock, slot, end(r, err)
 }
 
 // breaks ends a grant: that of the only holder, or one that it names.
@@ -197,9 +207,14 @@ func mayShare(call any) bool {
 	return false
 }
 
-// release ends the grant. A client that knows of its loss does not ask.
-func (w *Locker) release(ctx context.Context, lock *clientlib.Lock) {
+// release ends the grant, and may say that its slot is done. A client that knows of its loss does not ask.
+func (w *Locker) release(ctx context.Context, lock *clientlib.Lock, done bool) {
 	if lock.Context().Err() != nil {
+		return
+	}
+	if done {
+		end := w.begin(check.DoneCall{Lock: lock.Name(), Token: lock.Token()})
+		end(check.Reply{}, lock.Done(ctx))
 		return
 	}
 	end := w.begin(check.ReleaseCall{Lock: lock.Name(), Token: lock.Token()})
