@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-.PHONY: build test race lint faults gluster vmlab smoke mutants torture fuzz model bench compare
+.PHONY: build test race lint faults gluster vmlab smoke smoke-stale smoke-gluster mutants torture fuzz model bench compare packages sbom image manual
 
 # A failure in the middle of a pipe is a failure.
 SHELL := /bin/bash
@@ -8,6 +8,26 @@ SHELL := /bin/bash
 
 build: ## the one binary, in bin/
 	go build -ldflags "-X main.linked=$$(git describe --tags --always --dirty)" -o bin/holdfast ./cmd/holdfast
+
+# What a release has, in bin/release: archives, packages for Debian and Red Hat, what the binaries were built of, and sums of all
+# that. Nothing is published; goreleaser release does that, of a tag.
+packages:
+	go run github.com/goreleaser/goreleaser/v2@v2.15.1 release --snapshot --clean --skip docker
+
+# The modules in the binary, in CycloneDX's JSON.
+sbom: build
+	go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -output bin/holdfast.cdx.json bin/holdfast
+
+# An image for this machine's processor, with Docker.
+image: PLATFORM = linux/$(shell go env GOARCH)
+image:
+	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags "-s -w -X main.linked=$$(git describe --tags --always --dirty)" -o bin/image/$(PLATFORM)/holdfast ./cmd/holdfast
+	cp LICENSE bin/image/
+	docker build -f docs/deploy/Dockerfile --build-arg TARGETPLATFORM=$(PLATFORM) -t holdfast:$$(git describe --tags --always --dirty) bin/image
+
+# The manual pages of all commands, and the completions of shells, in bin/manual.
+manual:
+	go run ./faulttests/deploy/manual -version "$$(git describe --tags --always --dirty)" bin/manual
 
 test:
 	go test work
@@ -24,6 +44,7 @@ lint:
 # broken disk; some minutes. What cannot run here says so and skips.
 faults:
 	go test ./faulttests/fault ./faulttests/fuse -p 1 -count=1 -timeout 30m -faults
+	go test ./faulttests/deploy -run TestAlertsOfRealFaults -count=1 -faults -v
 
 # What GlusterFS shows to its clients, and what the doctor says of it.
 gluster:
@@ -35,8 +56,12 @@ vmlab:
 	go test ./faulttests/vmlab -count=1 -timeout 90m -vmlab -v
 
 # Every fault of the campaigns once, under load.
-smoke:
+smoke: smoke-stale smoke-gluster
+
+smoke-stale:
 	go test ./faulttests/torture -count=1 -timeout 20m -torture -torture.site 'stale' -v
+
+smoke-gluster:
 	go test ./faulttests/torture -count=1 -timeout 20m -torture -torture.site gluster -torture.fault brick -v
 
 # Every mutant: who killed it, and how long that took. Hours.
@@ -80,3 +105,4 @@ fuzz:
 	go test ./shared/frontend/clientport -fuzz FuzzFirstBytes -fuzztime 30s
 	go test ./cmd/holdfast/settings -fuzz FuzzLoad -fuzztime 30s
 	go test ./clientlib/clientconfig -fuzz FuzzParse -fuzztime 30s
+	go test ./clients/kubernetes -fuzz FuzzRecordOf -fuzztime 30s

@@ -25,7 +25,7 @@ const apiFile = "docs/api/clientlib.txt"
 
 // usersPackages returns the packages with the promise. Those beside them are shared with the commands.
 func usersPackages() []string {
-	return []string{"clientlib", "clientlib/fencing", forUsersTests, "clientlib/leader", "clientlib/watch"}
+	return []string{"clientlib", "clientlib/fencing", forUsersTests, "clientlib/leader", "clientlib/oteltrace", "clientlib/watch"}
 }
 
 // The API of clientlib is what apiFile says: docs/promises.md promises that no line of it is removed or changed. After a

@@ -134,7 +134,7 @@ func importRules() []importRule {
 		return func(s *source, imp string) bool { return s.own(imp) && within(imp, dirs...) }
 	}
 	tools := []string{"shared/volume/fsck", "shared/volume/recovery", "shared/volume/backup", "shared/volume/internal/inspect"}
-	doubles := []string{"shared/volume/volumetest", "shared/nettest", "shared/frontend/fronttest", "clientlib/internal/watchtest", forUsersTests}
+	doubles := []string{"shared/volume/volumetest", "shared/nettest", "shared/frontend/fronttest", "clientlib/internal/watchtest", "cmd/holdfast/trace/collector", forUsersTests}
 	only := func(allowed ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && !slices.Contains(allowed, imp) }
 	}
@@ -146,7 +146,9 @@ func importRules() []importRule {
 		{"wal knows the standard library, xxhash and cluster only", in("wal"), func(s *source, imp string) bool {
 			return !standard(imp) && imp != "github.com/cespare/xxhash/v2" && imp != "shared/cluster"
 		}},
-		{"shared knows only shared and wal", below("shared"), func(s *source, imp string) bool { return s.own(imp) && !within(imp, "shared", "wal") }},
+		{"shared knows only shared and wal", below("shared"), func(s *source, imp string) bool {
+			return s.own(imp) && !within(imp, "shared", "wal") && imp != "clients/javascript" // which servers serve as it is
+		}},
 		{"front ends know no role", below("shared/frontend", "shared/serving", "shared/watch"), bans("primary", "replica", "election", "cmd", "clientlib")},
 		{"neither roles nor the rest of shared know front ends", func(s *source) bool {
 			return !s.test() && within(s.dir, "primary", "replica", "election", "wal", "shared") && !within(s.dir, "shared/frontend")
@@ -159,7 +161,11 @@ func importRules() []importRule {
 		{"clientlib knows wire, retry and cluster only", func(s *source) bool {
 			return !s.test() && within(s.dir, "clientlib") && !within(s.dir, forUsersTests)
 		}, only("shared/wire", "shared/wire/frames", "shared/wire/pb", "shared/retry", "shared/cluster", "shared/spelling", "clientlib", "clientlib/clientconfig", "clientlib/join", "clientlib/login", "clientlib/credential")},
-		{"packages of users above clientlib know it only", below("clientlib/leader", "clientlib/watch"), only("clientlib")},
+		{"packages of users above clientlib know it only", below("clientlib/leader", "clientlib/watch", "clientlib/oteltrace", "clients/kubernetes"), only("clientlib")},
+		{"who traces is one package of servers, and one for users without the SDK", product, func(s *source, imp string) bool {
+			return within(imp, "go.opentelemetry.io") && !within(s.dir, "cmd/holdfast/trace") &&
+				(s.dir != "clientlib/oteltrace" || within(imp, "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/proto"))
+		}},
 		{"nobody knows faulttests", func(s *source) bool { return !within(s.dir, "faulttests") }, bans("faulttests")},
 		{"tests' filesystems and networks stay in tests", func(s *source) bool { return product(s) && !within(s.dir, doubles...) }, bans(doubles...)},
 		{"the volume is reached through vfs.FS", below("primary", "election", "wal", "shared"), func(s *source, imp string) bool {
@@ -195,6 +201,7 @@ func TestHouse(t *testing.T) {
 		{"no server moves the clock of leases", noServerMovesItsClock},
 		{"folders are known", foldersAreKnown},
 		{"the product depends on few", productDependsOnFew},
+		{"client-go's elections depend on few", electionsDependOnFew},
 	} {
 		t.Run(rule.name, func(t *testing.T) { rule.check(t, all) })
 	}
@@ -486,7 +493,7 @@ func declared(f *ast.FuncDecl) map[string]bool {
 
 // usersFile reports whether a file shows users what a program of theirs looks like.
 func usersFile(s *source) bool {
-	return within(s.dir, "cmd/examples", "cmd/holdfast-bench") || within(s.dir, "clientlib") && strings.HasSuffix(s.name, "example_test.go")
+	return within(s.dir, "cmd/examples", "cmd/holdfast-bench", "clients/kubernetes") || within(s.dir, "clientlib") && strings.HasSuffix(s.name, "example_test.go")
 }
 
 // programsNeedClientlibOnly refuses examples, and code in documents, that import what the
@@ -667,17 +674,15 @@ func productDependsOnFew(t *testing.T, _ []*source) {
 		"github.com/pelletier/go-toml/v2",
 		"github.com/prometheus/client_golang", "github.com/prometheus/client_model", // metrics, in both kinds of histograms
 		"github.com/rs/zerolog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sync", "golang.org/x/sys",
+		// Traces. Servers need the SDK and the exporter, clientlib/oteltrace the API only, and what collects in tests the messages.
+		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/sdk",
+		"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc", "go.opentelemetry.io/proto/otlp",
 		"golang.org/x/time", // rates of quotas
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}
-	b, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
-		words := strings.Fields(line)
+	for _, words := range directives(t, "go.mod") {
 		switch {
-		case len(words) > 0 && (words[0] == "tool" || words[0] == "replace"):
+		case words[0] == "tool" || words[0] == "replace":
 			t.Errorf("go.mod has a %s directive: it belongs into the module of faulttests", words[0])
 		case len(words) == 2 && strings.HasPrefix(words[1], "v") && !slices.Contains(allowed, words[0]):
 			t.Errorf("go.mod requires %s", words[0])
@@ -685,8 +690,43 @@ func productDependsOnFew(t *testing.T, _ []*source) {
 	}
 }
 
+// electionsDependOnFew lists what the module for client-go's elections requires: programs that use it have that anyway.
+func electionsDependOnFew(t *testing.T, _ []*source) {
+	const name = "clients/kubernetes/go.mod"
+	allowed := []string{module, "k8s.io/apimachinery", "k8s.io/client-go"}
+	required := 0
+	for _, words := range directives(t, name) {
+		if len(words) == 2 && strings.HasPrefix(words[1], "v") {
+			if required++; !slices.Contains(allowed, words[0]) {
+				t.Errorf("%s requires %s", name, words[0])
+			}
+		}
+	}
+	if required != len(allowed) {
+		t.Errorf("%s requires %d modules, and %d are allowed", name, required, len(allowed))
+	}
+}
+
+// directives returns the words of each line of a go.mod that has any.
+func directives(t *testing.T, name string) (all [][]string) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if words := strings.Fields(line); len(words) > 0 {
+			all = append(all, words)
+		}
+	}
+	return all
+}
+
 func foldersAreKnown(t *testing.T, all []*source) {
-	known := []string{"primary", "replica", "election", "wal", "shared", "clientlib", "cmd", "faulttests"}
+	known := []string{
+		"primary", "replica", "election", "wal", "shared", "clientlib", "cmd", "faulttests",
+		"clients", // for other languages than Go, which have their own ways to package what is in one folder, and for libraries that clientlib is to do without
+	}
 	for _, s := range all {
 		top, _, below := strings.Cut(s.name, "/")
 		if below && !slices.Contains(known, top) {

@@ -3,7 +3,8 @@
 #
 # Checks the models of the protocol with Spin (Debian: apt-get install spin gcc), and that each
 # mutant of theirs is found wanting. Says so and ends well where spin or a C compiler is missing.
-# Usage: docs/model/run.sh [SERVERS]   servers in fence.pml: 2 by default; 3 takes some ten minutes and some GB.
+# Usage: docs/model/run.sh [SERVERS]   servers in fence.pml: 2 by default; 3 takes some ten minutes and some GB,
+# and has each server of members.pml claim twice.
 # segments.pml needs 2.5 GB of memory; CC names the compiler.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -69,4 +70,7 @@ mutants durability -DNS=2 NO_EPOCHS_FSYNC REDO_FIRST ADOPT_NOSYNC START_NOSYNC R
 clean segments -DNC=2
 mutants segments -DNC=2 READ_BEFORE_FENCE LINK_OPEN CLOSED_AT_LINK CLOSE_FIRST UNLINK_FIRST BASE_FROM_START REMOVE_SOURCE_EARLY NO_CHECK
 mutants segments "-DNC=2 -DCRASH -DSMALL" LINK_BY_CLOSE
+clean members -DTURNS=1
+[ "${1:-2}" = 2 ] || clean members -DTURNS=2 -DME=4
+mutants members "-DTURNS=2 -DME=4" NO_CHECK ADOPTS_UNLISTED SHOWN_EARLY BLAMES_THE_LOG ID_AGAIN
 exit $failed
