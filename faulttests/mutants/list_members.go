@@ -317,4 +317,13 @@ var memberMutants = []Mutant{
 `}},
 		By: unit("shared/locktable", "^TestChangeOfNothingIsRefused$"), Dies: `got OK`,
 	},
+	{
+		Name: "replaced-by-the-named-only",
+		Rule: "whoever serves in the place of a replaced primary is welcome (package cli, replace)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/member.go", `return id != old && serves(r, id)`, `return id == next && serves(r, id)`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestMember$"),
+		Dies: `replace by a late one: got`,
+	},
 }

@@ -210,7 +210,7 @@ func (a *app) memberReplaceCommand() *cobra.Command {
 	f := &memberFlags{}
 	c := &cobra.Command{
 		Use: "replace ID=HOST[:PORT]", Short: "Put a new server in the place of another one", Args: exactly("ID=HOST"),
-		Long: `Put a new server in the place of another one: add it under a new ID, wait until it is a member, hand over to it
+		Long: `Put a new server in the place of another one: add it under a new ID, wait until it is a member, hand over
 if the old one is primary, and remove the old one. HOST is that of the new server. Start it when this
 command tells its ID, or have it started by then. After an error, or an end of the wait, type it again: it goes on.`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -258,8 +258,12 @@ func (a *app) replace(ctx context.Context, c *remote.Caller, f *memberFlags, m c
 		}); err != nil {
 			return err
 		}
-		if !awaitStatus(ctx, c, serveWait, func(r *pb.StatusResponse) bool { return serves(r, next) }) {
-			return fmt.Errorf("server %d does not serve yet: see holdfast status, and type it again", next)
+		// A server that has just become a member may not know it yet. Then another one is elected, which serves as well.
+		if !awaitStatus(ctx, c, serveWait, func(r *pb.StatusResponse) bool {
+			id := r.GetPrimary().GetId()
+			return id != old && serves(r, id)
+		}) {
+			return errors.New("no other server serves yet: see holdfast status, and type it again")
 		}
 	}
 	done := &pb.Answer{Status: pb.Status_STATUS_OK, MembersVersion: r.GetMembersVersion()}

@@ -84,6 +84,11 @@ func (r *roster) Handover(_ context.Context, q *pb.HandoverRequest) (*pb.Answer,
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, fmt.Sprintf("handover %d", q.GetTo()))
 	r.primary = q.GetTo()
+	for _, x := range r.servers {
+		if x.GetId() == q.GetTo() && strings.HasPrefix(x.GetClient(), "late") {
+			r.primary = 2 // elected, since that one does not know yet that it is a member
+		}
+	}
 	return ok("", 0), nil
 }
 
@@ -107,6 +112,7 @@ func TestMember(t *testing.T) {
 		"remove none":            {"member remove three", 2, "is no ID", ""},
 		"replace":                {"member replace 2=hostE", 0, "server 4 is in the place of server 2 (version 3 of the list)", "add 4 hostE:7601 hostE:7801 v1 force=false, remove 2 v0 force=false"},
 		"replace the primary":    {"member replace 1=hostE", 0, "server 4 is in the place of server 1", "add 4 hostE:7601 hostE:7801 v1 force=false, handover 4, remove 1 v0 force=false"},
+		"replace by a late one":  {"member replace 1=late", 0, "server 4 is in the place of server 1", "add 4 late:7601 late:7801 v1 force=false, handover 4, remove 1 v0 force=false"},
 		"replace, again":         {"member replace 2=h3", 0, "server 3 is in the place of server 2", "remove 2 v0 force=false"},
 		"replace, a typo":        {"member replace 2=typo --wait 300ms", 5, "server 4 is no member yet: it does not answer at typo:7801. Type the same again", "add 4 typo:7601 typo:7801 v1 force=false"},
 		"replace at its place":   {"member replace 2=h2", 2, "needs an address of its own", ""},
