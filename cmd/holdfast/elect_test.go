@@ -62,7 +62,7 @@ func (w *world) candidate(value string, args ...string) *candidate {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	args = append([]string{"elect", "web", "--ttl", "2s", "--value", value}, args...)
+	args = append([]string{"elect", "web", "--ttl", "4s", "--value", value}, args...)
 	c := &candidate{t: w.t, cmd: exec.Command(os.Getenv(binaryEnv), append(args, "--", self)...)}
 	c.cmd.Env = append(os.Environ(), "HOLDFAST_ENDPOINTS="+w.endpoints, electedEnv+"="+filepath.Join(filepath.Dir(w.dir), "elected"))
 	c.cmd.Stderr = &c.errs
