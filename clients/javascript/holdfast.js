@@ -150,10 +150,12 @@ export class Lock {
 
   // done releases the lock, and marks the slot that it was acquired for as done, both or neither: nobody gets the lock for that slot, nor
   // for an earlier one, from then on. It throws a LostError if the lock was lost before, and has marked nothing then. With another error
-  // that is unknown, the slot may be marked: acquire the lock for it again, and see. To call it again has the same end as the first time.
+  // that is unknown, no server has answered within the budget: the request goes on until the client is closed, and to call done again
+  // waits for its answer. To call it again never does anything else.
   async done() {
     if (!this.#once) throw new TypeError(`lock ${JSON.stringify(this.name)} was acquired without once: release it`);
-    return this.#done ??= this.#giveBack(true);
+    this.#done ??= this.#giveBack(true);
+    return this.#client.budgeted("done", this.#done);
   }
 
   async #giveBack(done) {
@@ -324,7 +326,17 @@ export class Holdfast {
 
   letGo(lock, done = false) {
     this.#leaving.add(lock.token);
-    return this.#send("release", { lock: lock.name, token: lock.token, ...(done && { done }) }).finally(() => this.#leaving.delete(lock.token));
+    return this.#send("release", { lock: lock.name, token: lock.token, ...(done && { done }) }, done ? { within: Infinity } : {}).finally(() => this.#leaving.delete(lock.token));
+  }
+
+  // budgeted has the end of what is under way, if that comes within the budget.
+  budgeted(op, underWay) {
+    let timer;
+    const over = new Promise((_, reject) => {
+      const why = new HoldfastError("UNAVAILABLE", `${op}: no server has answered in time; it may have been executed all the same`, { unknown: true });
+      timer = setTimeout(() => reject(why), this.#options.budget);
+    });
+    return Promise.race([underWay, over]).finally(() => clearTimeout(timer));
   }
 
   // take returns the Lock of an answer, or null if its lease has ended. Where that may be old, it is renewed first.

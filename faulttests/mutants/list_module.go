@@ -146,4 +146,12 @@ var moduleMutants = []Mutant{
 		},
 		By: unit("shared/frontend/ws", "^TestModuleMarks$"), Dies: `granted false`,
 	},
+	{
+		Name: "module-done-is-given-up", Also: "",
+		Rule: "a done whose end is not known goes on, and can be waited for again (holdfast.js, Lock.done)",
+		Edits: []Edit{
+			{"clients/javascript/holdfast.js", `done ? { within: Infinity } : {}`, `{}`},
+		},
+		By: unit("shared/frontend/ws", "^TestModuleDoneGoesOn$"), Dies: `--- FAIL: TestModuleDoneGoesOn`,
+	},
 }

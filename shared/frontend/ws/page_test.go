@@ -282,6 +282,35 @@ TypeError`
 	}
 }
 
+// A done that nobody answers in time goes on, and who calls it again is told its end.
+func TestModuleDoneGoesOn(t *testing.T) {
+	got := inNode(t, fakeSocket+`
+		const h = new Holdfast("ws://h:1/v1/ws", { WebSocket: Fake, budget: 300 }), said = (e) => e.unknown ? "unknown" : e.name;
+		let token = 0;
+		answer = (m) => m.op === "acquire" ? { token: ++token, ttl: "60s", marked: true } : null;
+		const releases = () => sent.filter((m) => m.op === "release");
+		const marked = await h.acquire("l", { once: "a-1" }), refused = await h.acquire("m", { once: "a-1" });
+		for (const l of [marked, refused]) console.log(await l.done().catch(said), l.held);
+		const [first, second] = releases();
+		socket.tell({ id: first.id, status: "OK" });
+		socket.tell({ id: second.id, status: "INVALID_TOKEN" });
+		for (const l of [marked, refused]) console.log(await l.done().then(() => "done", said));
+		console.log(new Set(releases().map((m) => m.id)).size);
+		const last = await h.acquire("l", { once: "a-2" }), asked = last.done().catch(said);
+		await rest(20);
+		await h.close(10);
+		console.log(await asked, await last.done().catch(said));`)
+	want := `unknown false
+unknown false
+done
+LostError
+2
+unknown unknown`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // A server that says nothing any more is left, and what has no answer is asked again elsewhere. What a server says by itself is taken in.
 func TestModuleHears(t *testing.T) {
 	got := inNode(t, fakeSocket+`
