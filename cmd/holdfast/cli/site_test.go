@@ -71,6 +71,9 @@ func TestSiteStatus(t *testing.T) {
 	if r := run("", "", "site", "status", dir, "--lock", "billing/x"); r.code != 0 || !strings.Contains(r.out, `"billing/x" belongs to cell 1`) || strings.Contains(r.out, "PROBLEM") {
 		t.Errorf("%+v", r)
 	}
+	if r := run("", "", "acquire", "x", "--endpoints", dir); r.code != 2 || !strings.Contains(r.errs, "this is a site of several volumes") {
+		t.Errorf("a site for a volume: %+v", r)
+	}
 	gone := filepath.Join(dir, "cells/1")
 	if err := os.Rename(gone, gone+".away"); err != nil {
 		t.Fatal(err)

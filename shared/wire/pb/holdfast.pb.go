@@ -80,7 +80,8 @@ const (
 	Status_STATUS_LOCK_CHANGED Status = 22
 	// Of Acquire with once: the slot is done, and nothing is left to do for it.
 	Status_STATUS_ALREADY_DONE Status = 23
-	// Another cell of the site has the lock or the file: cell names it, as far as the answering one knows.
+	// Another cell of the site has the lock or the file: cell names it, as far as the answering one knows. Clients that do not
+	// know this status take it for UNKNOWN, and ask again.
 	Status_STATUS_WRONG_CELL Status = 24
 )
 
@@ -444,6 +445,8 @@ const (
 	EventKind_EVENT_KIND_FORGET_MARK EventKind = 29
 	// The slot for which the request waited was done.
 	EventKind_EVENT_KIND_SKIP EventKind = 30
+	// It was logged which names this cell of a site owns.
+	EventKind_EVENT_KIND_OWN EventKind = 32
 )
 
 // Enum value maps for EventKind.
@@ -477,6 +480,7 @@ var (
 		28: "EVENT_KIND_MEMBERS",
 		29: "EVENT_KIND_FORGET_MARK",
 		30: "EVENT_KIND_SKIP",
+		32: "EVENT_KIND_OWN",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_NONE":          0,
@@ -507,6 +511,7 @@ var (
 		"EVENT_KIND_MEMBERS":       28,
 		"EVENT_KIND_FORGET_MARK":   29,
 		"EVENT_KIND_SKIP":          30,
+		"EVENT_KIND_OWN":           32,
 	}
 )
 
@@ -9821,7 +9826,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x1dHISTORY_WHY_RELEASED_BY_OTHER\x10\x02\x12\x17\n" +
 	"\x13HISTORY_WHY_EXPIRED\x10\x03\x12\x16\n" +
 	"\x12HISTORY_WHY_BROKEN\x10\x04\x12\x17\n" +
-	"\x13HISTORY_WHY_CLEARED\x10\x05*\xad\x05\n" +
+	"\x13HISTORY_WHY_CLEARED\x10\x05*\xc1\x05\n" +
 	"\tEventKind\x12\x13\n" +
 	"\x0fEVENT_KIND_NONE\x10\x00\x12\x14\n" +
 	"\x10EVENT_KIND_GRANT\x10\x01\x12\x16\n" +
@@ -9851,7 +9856,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x10EVENT_KIND_LEVEL\x10\x1b\x12\x16\n" +
 	"\x12EVENT_KIND_MEMBERS\x10\x1c\x12\x1a\n" +
 	"\x16EVENT_KIND_FORGET_MARK\x10\x1d\x12\x13\n" +
-	"\x0fEVENT_KIND_SKIP\x10\x1e*\x8c\x01\n" +
+	"\x0fEVENT_KIND_SKIP\x10\x1e\x12\x12\n" +
+	"\x0eEVENT_KIND_OWN\x10 *\x8c\x01\n" +
 	"\n" +
 	"LossReason\x12\x14\n" +
 	"\x10LOSS_REASON_NONE\x10\x00\x12\x17\n" +
