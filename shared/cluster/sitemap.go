@@ -69,20 +69,6 @@ func (m *SiteMap) Route(name string) (CellID, bool) {
 	return newest.Route(name), true
 }
 
-// Missing returns the cells that others know and that said nothing yet.
-func (m *SiteMap) Missing() []CellID {
-	var all []CellID
-	for _, o := range m.said { // sorted below
-		for _, c := range o.Division.Cells() {
-			if m.said[c] == nil {
-				all = append(all, c)
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // share is what one cell says it owns of the names that begin with a prefix: the places from from to last.
 type share struct {
 	from, last NameHash
