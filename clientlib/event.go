@@ -51,6 +51,8 @@ const (
 	EventMembers EventKind = "members"
 	// EventForgetMark: what a lock remembered is forgotten.
 	EventForgetMark EventKind = "forget_mark"
+	// EventOwn: it was logged which names this cell of a site owns.
+	EventOwn EventKind = "own"
 
 	// EventReset is no record of the log: it has a piece of the present state, see Reset.
 	EventReset EventKind = "reset"

@@ -111,6 +111,7 @@ const (
 	StatusLimited            = cluster.StatusLimited
 	StatusLockChanged        = cluster.StatusLockChanged
 	StatusAlreadyDone        = cluster.StatusAlreadyDone
+	StatusWrongCell          = cluster.StatusWrongCell
 )
 
 // StatusOf returns the status of an error: StatusOK for nil, and false for an error that the
@@ -160,6 +161,8 @@ var (
 	// ErrLockChanged: somebody was granted the lock after AcquireOptions.AfterToken, or it is not known any more that nobody
 	// was. What was true of what the lock protects need not be true any more.
 	ErrLockChanged = wire.ErrLockChanged
+	// ErrWrongCell: another cell of the site has the lock or the file. A Client has the connections of one cell.
+	ErrWrongCell = wire.ErrWrongCell
 	// ErrAlreadyDone: the slot of AcquireOptions.Once is done: nothing is left to do for it.
 	ErrAlreadyDone = wire.ErrAlreadyDone
 	// ErrStorageUnavailable: the volume or the file cannot take this now. Nothing was done.

@@ -96,7 +96,7 @@ func (c *core) needsFile(x *call) bool {
 	if g, live := c.table.Live(q.Lock, q.Token); !live || g.Mode != locktable.ModeExclusive {
 		return false
 	}
-	if c.table.DeniesToken(q.Lock, q.Token, q.Identity) != "" || c.table.DeniesClient(q.Client, q.Identity) != "" {
+	if c.table.DeniesToken(q.Lock, q.Token, q.Identity) != "" || c.table.DeniesClient(q.Client, q.Identity) != "" || !c.table.Own().Owns(string(q.File)) {
 		return false
 	}
 	state, bound := c.table.File(q.File)
@@ -381,7 +381,11 @@ func (c *core) tellFile(x *call) {
 	name := x.req.File
 	out := locktable.Outcome{Status: cluster.StatusOK, LSN: c.table.LSN(), Epoch: c.p.Epoch(), File: name}
 	f, bound := c.table.File(name)
+	foreign, has := c.table.Own().Refuses("", name)
 	switch why := c.failing(name); {
+	case foreign != "":
+		out.Status, out.Message, out.Cell = cluster.StatusWrongCell, foreign, has
+		c.answer(x, out)
 	case bound && f.Quarantined:
 		out.Status, out.Message = cluster.StatusFileQuarantined, f.Reason
 		c.answer(x, out)

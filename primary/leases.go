@@ -311,6 +311,11 @@ func (c *core) renew(x *call) {
 		c.answer(x, out)
 		return
 	}
+	if why, has := c.table.Own().Refuses(x.req.Lock, ""); why != "" {
+		out.Status, out.Message, out.Cell = cluster.StatusWrongCell, why, has
+		c.answer(x, out)
+		return
+	}
 	l := c.hearHolder(x.req.Lock, x.req.Token)
 	if l != nil {
 		out.TTL, out.Client = max(0, c.deadline(l)-c.now), l.Client().ID()

@@ -58,7 +58,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 		return nil, p.refuse(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers on all hosts and type, with a --data-dir for each server that has one: holdfast recover --volume DIR --restored --seen-lsn %d --data-dir DATADIR",
 			ErrVolumeRolledBack, known, a.End.LSN, known))
 	}
-	if err := p.listed(a.Table); err != nil {
+	if err := errors.Join(p.listed(a.Table), p.term.FitsCell(a.Table)); err != nil {
 		return nil, p.refuse(fmt.Errorf("the log that was to be adopted: %w", err))
 	}
 	// 4. Adoption, durable; 5. START, then the check.
@@ -116,6 +116,7 @@ func (c *core) begin(a *volume.Adoption) {
 		c.slots[name] = &fileSlot{writer: c.p.files.Start(name, state, redo)}
 	}
 	c.p.index.Adopt(a.Redo) // maybe not indexed by their own term
+	c.apply(c.table.DecideOwn(c.p.term.Born(), c.p.Epoch(), nil), nil)
 	c.adoptSome(adoptStep)
 	if c.p.opt.Timing.Policy == cluster.PolicyClear {
 		c.apply(c.table.DecideForceClear(c.p.Epoch(), nil), nil)

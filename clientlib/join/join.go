@@ -164,11 +164,16 @@ const (
 	clusterFile     = "CLUSTER"
 	membersFile     = "MEMBERS"
 	certificateFile = "ca.crt"
+	// siteFile is in the directory above several volumes.
+	siteFile = "SITE"
 )
 
 // fromVolume reads a volume's directory.
 func fromVolume(dir string) (addresses []string, t *Trust, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, clusterFile))
+	if _, statErr := os.Stat(filepath.Join(dir, siteFile)); err != nil && statErr == nil {
+		return nil, nil, fmt.Errorf("endpoint %s: this is a site of several volumes: name the one that has the lock, as in %s/cells/0; holdfast site status %s --lock NAME says which", dir, dir, dir)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("endpoint %s: no volume is there: %w: is the share mounted?", dir, err)
 	}

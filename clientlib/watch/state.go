@@ -263,7 +263,7 @@ func (x *transaction) apply(e *clientlib.Event) bool {
 		x.clear()
 		return true
 	case clientlib.EventAppend, clientlib.EventQuarantine, clientlib.EventRotate, clientlib.EventSeal, clientlib.EventHandedOver, clientlib.EventTerm, clientlib.EventLevel, clientlib.EventMembers,
-		clientlib.EventForgetMark:
+		clientlib.EventForgetMark, clientlib.EventOwn:
 		return true
 	default:
 		return false

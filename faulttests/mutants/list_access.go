@@ -160,7 +160,7 @@ var accessMutants = []Mutant{
 		Name: "init-open-by-default",
 		Rule: "a new volume has access rules unless somebody says otherwise (package cli, init)",
 		Edits: []Edit{
-			{"cmd/holdfast/cli/volume.go", `"policy", rules.Team, "who may use it`, `"policy", rules.Open, "who may use it`},
+			{"cmd/holdfast/cli/equip.go", `"policy", rules.Team, "who may use it`, `"policy", rules.Open, "who may use it`},
 		},
 		By: unit("cmd/holdfast/cli", "^TestInitIsSecure$"), Dies: `everybody may do everything`,
 	},

@@ -13,7 +13,7 @@ var levelMutants = []Mutant{
 `},
 		},
 		By:   unit("shared/volume", "TestSegmentsNameTheLevelOfTheCluster"),
-		Dies: `a segment names level 6, the cluster has 3`,
+		Dies: `a segment names level 8, the cluster has 3`,
 	},
 	{
 		Name: "segments-name-the-first-level",
@@ -55,7 +55,7 @@ var levelMutants = []Mutant{
 `},
 		},
 		By:   unit("shared/locktable", "TestLevelOnlyRises"),
-		Dies: `level 6 is raised to 6`,
+		Dies: `level 8 is raised to 8`,
 	},
 	{
 		Name: "level-of-a-newer-binary",
@@ -150,7 +150,7 @@ var levelMutants = []Mutant{
 `},
 		},
 		By:   unit("primary", "TestRaiseIsToldWhenItIsCommitted"),
-		Dies: `a fenced term: .* level 6`,
+		Dies: `a fenced term: .* level 8`,
 	},
 	{
 		Name: "raised-level-forgotten",

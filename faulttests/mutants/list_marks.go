@@ -245,7 +245,7 @@ var markMutants = []Mutant{
 		Name: "marked-grant-untold",
 		Rule: "a grant tells that it has what was asked of it, over a session, too (package convert, AppendOutcome)",
 		Edits: []Edit{
-			{"shared/wire/convert/frame.go", `out.Ask != nil || out.Marked {`, `out.Ask != nil {`},
+			{"shared/wire/convert/frame.go", `out.Ask != nil || out.Marked || out.Status`, `out.Ask != nil || out.Status`},
 		},
 		By: unit("clientlib/holdfasttest", "^TestAfterToken$"), Dies: `older version`,
 	},

@@ -221,10 +221,10 @@ var newerMutants = []Mutant{
 		Name: "restore-raises-the-level",
 		Rule: "a restored volume has the level of its backup (package backup, Restore)",
 		Edits: []Edit{
-			{"shared/volume/backup/restore.go", `volume.InitAt(to, r.level, p.Servers,`, `volume.InitWith(to, p.Servers,`},
+			{"shared/volume/backup/restore.go", `volume.InitCell(to, r.level, p.Servers,`, `volume.InitCell(to, volume.FeatureLevel, p.Servers,`},
 		},
 		By:   unit("shared/volume", "^TestRestoreKeepsTheFeatureLevel$"),
-		Dies: `CLUSTER has level 6`,
+		Dies: `CLUSTER has level 8`,
 	},
 	{
 		Name: "secret-of-another-user",

@@ -131,17 +131,18 @@ func newRandomScenario(t *testing.T, seed uint64) *randomScenario {
 		profile = volumetest.ProfileNetwork()
 	}
 	disk := volumetest.New(seed)
-	if _, err := volume.Init(t.Context(), disk.Host(9, profile), Members(), chacha(seed)); err != nil {
+	cell := cellOf(seed)
+	if _, err := volume.InitCell(disk.Host(9, profile), volume.FeatureLevel, Members(), cell, chacha(seed), func(volume.Cluster) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	older := c.levels.IntN(2) == 0
+	older := c.levels.IntN(2) == 0 && cell == nil
 	if older {
 		if err := disk.BeginAt(locktable.BaseLevel); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.scenario = newScenario(t, disk, profile)
-	c.scenario.Older = older
+	c.scenario.Older, c.scenario.Cell = older, cell
 	c.scenario.Random = &lockedReader{r: chacha(seed + 1)}
 	c.scenario.Clocks, c.scenario.Timing = seed, Timing()
 	ttl := ttl
@@ -164,6 +165,9 @@ func newRandomScenario(t *testing.T, seed uint64) *randomScenario {
 			locks: locks, ttl: ttl, world: &c.world, last: map[cluster.LockName]cluster.Token{},
 		}
 		c.scenario.workers.Go(func() { w.run(ctx, steps) })
+	}
+	if cell != nil {
+		c.scenario.workers.Go(func() { c.scenario.askForForeign(ctx, seed) })
 	}
 	c.done = c.scenario.finished()
 	return c

@@ -60,6 +60,9 @@ type Scenario struct {
 	Older  bool
 	Raised atomic.Bool
 
+	// Cell is what the volume was made to own as a cell of a site, nil if it is none.
+	Cell *cluster.Own
+
 	// Strangers has each client belong to an identity of its own, and others try all they can with its
 	// ID and its tokens, after each of its requests.
 	Strangers bool

@@ -47,6 +47,7 @@ func (s *Scenario) Verify(disk *volumetest.Disk) []string {
 	out, err := p.Read(context.Background(), func(v serving.View) {
 		bad = append(bad, s.verifyTable(v.Table)...)
 		bad = append(bad, s.verifyLevel(v.Table)...)
+		bad = append(bad, s.verifyCell(v.Table)...)
 		files = map[cluster.FileName]locktable.FileState{}
 		for name, f := range v.Table.Files() {
 			files[name] = f

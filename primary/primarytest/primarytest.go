@@ -46,6 +46,19 @@ func Init(tb testing.TB, fsys vfs.FS, members cluster.Members) {
 	}
 }
 
+// InitCell makes a volume that is cell 0 of a site, in which cell 1 has what begins with p/.
+func InitCell(tb testing.TB, fsys vfs.FS, members cluster.Members) {
+	tb.Helper()
+	division, err := cluster.Divide(1, []cluster.Pin{{Prefix: "p/", Cell: 1}})
+	if err == nil {
+		own := &cluster.Own{Site: cluster.ID{7}, Version: 1, Division: division}
+		_, err = volume.InitCell(fsys, volume.FeatureLevel, members, own, rand.Reader, func(volume.Cluster) error { return nil })
+	}
+	if err != nil {
+		tb.Fatalf("init: %v", err)
+	}
+}
+
 // Claim opens a volume and claims a term over it. The caller closes the volume.
 func Claim(tb testing.TB, fsys vfs.FS, opt volume.Options) (*volume.Volume, *volume.Term) {
 	tb.Helper()

@@ -56,6 +56,8 @@ const (
 	StatusLockChanged Status = 22
 	// StatusAlreadyDone: the slot that an acquire is for is done: nothing is left to do for it.
 	StatusAlreadyDone Status = 23
+	// StatusWrongCell: another cell of this site has the lock or the file; the answer names it, as far as this cell knows.
+	StatusWrongCell Status = 24
 )
 
 var statusWords = [...]string{
@@ -83,6 +85,7 @@ var statusWords = [...]string{
 	StatusLimited:            "LIMITED",
 	StatusLockChanged:        "LOCK_CHANGED",
 	StatusAlreadyDone:        "ALREADY_DONE",
+	StatusWrongCell:          "WRONG_CELL",
 }
 
 // Statuses returns every status that may answer a request, in order of their numbers.

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/shared/watch"
 )
@@ -200,8 +201,14 @@ func startPrimary(t *testing.T) *backend {
 // startPrimaryUnder is startPrimary under access rules.
 func startPrimaryUnder(t *testing.T, rules func() *access.Rules) *backend {
 	t.Helper()
+	return startPrimaryOf(t, primarytest.Init, rules)
+}
+
+// startPrimaryOf is startPrimaryUnder on a volume that init makes.
+func startPrimaryOf(t *testing.T, init func(testing.TB, vfs.FS, cluster.Members), rules func() *access.Rules) *backend {
+	t.Helper()
 	d := volumetest.New(1)
-	primarytest.Init(t, d.Host(9, volumetest.ProfileLocal()), primarytest.Members())
+	init(t, d.Host(9, volumetest.ProfileLocal()), primarytest.Members())
 	host := d.Host(1, volumetest.ProfileLocal())
 	x := primarytest.ServeUnder(t, host, volume.Options{FirstSegment: 4 << 20, Segment: 4 << 20}, rules)
 	past := historydir.Dir{FS: host, Cluster: x.Volume.Cluster().ID}

@@ -47,6 +47,7 @@ type Table struct {
 	past      past
 	level     level
 	members   *members // nil: it is that of CLUSTER
+	owned     *owned   // nil: there is no site, and all names are here
 	marks     marks
 
 	clients   *index[cluster.ClientID, client]
@@ -156,6 +157,8 @@ func (t *Table) mutate(r *Record) {
 	case KindMembers:
 		t.setMembers(r.Members)
 		t.settle(r, receiptOf(r))
+	case KindOwn:
+		t.setOwn(r.Own)
 	case KindForgetMark:
 		t.dropMark(t.marks.of[r.Lock])
 	case KindHandedOver, KindTerm: // they only stand in the log
@@ -222,6 +225,8 @@ func (t *Table) legal(r *Record) error {
 		return t.legalLevel(r)
 	case KindMembers:
 		return t.legalMembers(r)
+	case KindOwn:
+		return t.legalOwn(r)
 	case KindForgetMark:
 		return t.legalForgetMark(r)
 	case KindSkip:
@@ -233,7 +238,7 @@ func (t *Table) legal(r *Record) error {
 
 func (t *Table) legalGrant(r *Record) error {
 	l := t.locks.get(r.Lock)
-	if err := errors.Join(t.legalAfter(r), t.legalSlot(r)); err != nil {
+	if err := errors.Join(t.legalAfter(r), t.legalSlot(r), t.legalName(r)); err != nil {
 		return err
 	}
 	if l == nil {
@@ -263,7 +268,7 @@ func (t *Table) legalEnqueue(r *Record) error {
 	case l.crowded(r.Mode):
 		return fmt.Errorf("lock %q has %d holders and waiters that share it", r.Lock, l.holders()+l.sharedWaiting())
 	}
-	return t.legalRequester(r)
+	return errors.Join(t.legalName(r), t.legalRequester(r))
 }
 
 func (t *Table) legalToken(r *Record) error {
@@ -332,7 +337,7 @@ func (t *Table) legalFile(r *Record) error {
 		if r.Generation <= t.past.generation {
 			return fmt.Errorf("file %q may have had generation %d before", r.File, r.Generation)
 		}
-		return t.legalInode(r.Inode)
+		return errors.Join(t.legalName(r), t.legalInode(r.Inode))
 	}
 	if f == nil || f.Lock != r.Lock {
 		return fmt.Errorf("file %q is not bound to lock %q", r.File, r.Lock)
@@ -383,6 +388,7 @@ func (t *Table) Clone() *Table {
 	c.asked, c.asks = t.asked.clone(), maps.Clone(t.asks) // an Ask is never changed
 	c.inodes, c.past, c.level = maps.Clone(t.inodes), t.past.clone(), t.level
 	c.members = t.members // a list is never changed
+	c.owned = t.owned     // likewise
 	c.marks = t.marks.clone()
 	for id := range t.clientIDs.all() {
 		old := t.clients.get(id)

@@ -71,7 +71,7 @@ func (t *Table) Check() error {
 	if ck.bound != len(t.files) || len(t.inodes) != len(t.files) {
 		return fmt.Errorf("invariant 5: %d files, %d listed by locks, %d inodes", len(t.files), ck.bound, len(t.inodes))
 	}
-	if err := errors.Join(ck.past(), ck.level(), ck.members(), ck.marks()); err != nil {
+	if err := errors.Join(ck.past(), ck.level(), ck.members(), ck.owned(), ck.marks()); err != nil {
 		return err
 	}
 	for id := range t.clientIDs.all() {

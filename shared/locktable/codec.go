@@ -54,7 +54,7 @@ const (
 	fieldMembers       protowire.Number = 33 // string, JSON
 	fieldAfter         protowire.Number = 34 // varint
 	fieldSlot          protowire.Number = 35 // string
-	fieldLast                           = fieldSlot
+	fieldOwn           protowire.Number = 40 // string, JSON
 
 	// fieldSkippable is the first number that an older binary may skip.
 	fieldSkippable protowire.Number = 64
@@ -106,6 +106,7 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendString(b, fieldMembers, r.Members)
 	b = appendVarint(b, fieldAfter, uint64(r.After))
 	b = appendString(b, fieldSlot, string(r.Slot))
+	b = appendString(b, fieldOwn, r.Own)
 	b = appendVarint(b, fieldTime, uint64(r.Time))
 	return appendString(b, fieldIdentity, r.Identity)
 }
@@ -219,7 +220,7 @@ type value struct {
 // fieldType is the wire type of a known field.
 func fieldType(num protowire.Number) protowire.Type {
 	switch num {
-	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason, fieldMetadata, fieldVersion, fieldMembers, fieldSlot, fieldIdentity:
+	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason, fieldMetadata, fieldVersion, fieldMembers, fieldSlot, fieldOwn, fieldIdentity:
 		return protowire.BytesType
 	case fieldHash, fieldNonce:
 		return protowire.Fixed64Type
@@ -231,7 +232,7 @@ func fieldType(num protowire.Number) protowire.Type {
 }
 
 func (d *Decoder) consumeValue(num protowire.Number, typ protowire.Type, b []byte) (v value, n int, err error) {
-	if num > fieldLast && num < fieldSkippable {
+	if num > fieldSlot && num < fieldSkippable && num != fieldOwn {
 		return v, 0, fmt.Errorf("%w %d", ErrUnknownField, num)
 	}
 	if typ != fieldType(num) {
@@ -348,6 +349,8 @@ func (r *Record) setFileField(num protowire.Number, v value) error {
 		r.After = cluster.Token(v.n)
 	case fieldSlot:
 		r.Slot = cluster.Slot(v.s)
+	case fieldOwn:
+		r.Own = v.s
 	case fieldTime:
 		r.Time, limit = int64(v.n), 1<<63-1
 	case fieldIdentity:

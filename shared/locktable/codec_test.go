@@ -69,6 +69,7 @@ func samples() []record {
 		of(locktable.KindExtend, func(r *record) { r.Token, r.TTL = 5, time.Hour }),
 		of(locktable.KindMembers, func(r *record) { r.Lock, r.Members = "", membersText }),
 		bare(locktable.KindMembers, func(r *record) { r.Members = membersText }),
+		bare(locktable.KindOwn, func(r *record) { r.Own = ownText }),
 		bare(locktable.KindLevel, func(r *record) { r.Level, r.Version, r.Time = locktable.MaxLevel, "0.2.0 é", 1<<41 }),
 		of(locktable.KindGrant, func(r *record) { r.TTL, r.Time, r.Identity = 30*time.Second, 1<<41, "cert:spiffe://é.org/a b" }),
 		bare(locktable.KindOpenClient, func(r *record) { r.Nonce, r.Identity = 1, "user:alice" }),
@@ -147,6 +148,9 @@ func TestDecodeIsStrict(t *testing.T) {
 	}{
 		"unknown field":         {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
 		"first unknown field":   {append(bytes.Clone(base), field(36, 1)...), locktable.ErrUnknownField},
+		"unknown field before":  {append(bytes.Clone(base), field(39, 1)...), locktable.ErrUnknownField},
+		"unknown field behind":  {append(bytes.Clone(base), field(41, 1)...), locktable.ErrUnknownField},
+		"a bad text of a cell":  {protowire.AppendString(protowire.AppendTag(append(bytes.Clone(base[:4]), field(3, 32)...), 40, protowire.BytesType), " "+ownText), locktable.ErrMalformed},
 		"too high a level":      {append(append(bytes.Clone(base[:4]), field(3, 27)...), field(31, locktable.MaxLevel+1)...), locktable.ErrUnknownLevel},
 		"a bad list of servers": {protowire.AppendString(protowire.AppendTag(append(bytes.Clone(base[:4]), field(3, 28)...), 33, protowire.BytesType), " "+membersText), locktable.ErrMalformed},
 		"level beyond its size": {append(append(bytes.Clone(base[:4]), field(3, 27)...), field(31, 1<<32)...), locktable.ErrMalformed},

@@ -67,6 +67,9 @@ func (t *Table) decide(q *Request, d *draft, facts FileFacts) Decision {
 	if dec, answered := t.admit(q, q.ID, hash); answered {
 		return dec
 	}
+	if dec, foreign := t.refuseForeign(q); foreign { // after repeats, which get what they were told
+		return dec
+	}
 	// What the records of all operations have in common.
 	r := Record{Client: q.Client, Request: q.ID, LowWater: q.LowWater, Hash: hash, Lock: q.Lock, Identity: q.Identity}
 	switch q.Op {

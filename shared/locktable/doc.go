@@ -66,6 +66,7 @@
 //  13. The list of servers, if the log made one, is valid, and its version is above that of CLUSTER.
 //  14. Marks are in the order of the records that made or changed them last, bounded, and of a lock that is held the last token,
 //     if it is known, is not below that of a holder.
+//  15. What the cell owns, if the log says so, is valid, and every lock and file in the table has a name of its own.
 //
 // # At most once
 //
@@ -145,6 +146,13 @@
 // (cluster.Membership), so that one record says all, and each version follows the one before: no list is lost in between, and no ID
 // that was removed comes back. The table decides nothing by it: it is for those who claim, vote and connect.
 //
+// # Cells
+//
+// A volume may be one cell of a site (cluster.Own). Then KindOwn, the first record of its log, says which names it owns, and never
+// changes. A request for another lock or file is answered WRONG_CELL, with the cell that has the name as far as this one knows; a repeat
+// of one that was executed gets its receipt's answer first. A record that brings another name into the table is illegal: so two cells
+// whose ranges are disjoint never grant the same lock, whatever anybody believes of them. Without a KindOwn the table has all names.
+//
 // # Rings
 //
 // Clients that wait for each other in a ring (Ring) are told to people. A client is a process with any number of threads: a
@@ -157,6 +165,7 @@
 // state than MaxLevel refuses both (ErrUnknownLevel). Level 4 is KindLevel itself, which binaries of level
 // 3 refuse as an unknown kind; nothing else waits for it. So a log without a KindLevel can be taken over by them. Level 5 is KindMembers:
 // below it the list of servers does not change. Level 6 is marks: below it a grant that asks for one, or depends on one, is refused.
+// Level 7 is not in use in this binary. Level 8 is KindOwn: a volume that is a cell begins with it.
 //
 // A table may be driven by a newer binary than its replicas run. Request.Level says up to which
 // feature level records may go, at most that of the cluster: binaries of level 1 know neither Mark nor Remember nor KindAlready.

@@ -29,6 +29,8 @@ type Entity struct {
 	// Members is the list of servers.
 	Members *cluster.Membership `json:"members,omitempty"`
 	Mark    *MarkState          `json:"mark,omitempty"`
+	// Own is what the cell owns.
+	Own *cluster.Own `json:"own,omitempty"`
 }
 
 // LockState is a lock with a holder or waiters, or a part of one: a holder or
@@ -262,6 +264,7 @@ type Exporter struct {
 	piece   int           // of past
 	level   level         // as it was
 	members *members      // as it was
+	owned   *owned        // as it was
 	mark    cluster.LSN   // of the last mark: they are walked in order of their records
 
 	receipts []Entity // saved, and not returned yet
@@ -280,13 +283,14 @@ const (
 	exportPast
 	exportLevel
 	exportMembers
+	exportOwn
 	exportMarks
 	exportDone
 )
 
 // BeginExport begins an export of the present state.
 func (t *Table) BeginExport() *Exporter {
-	x := &Exporter{t: t, at: t.lsn, hash: t.hash, past: t.past.clone(), level: t.level, members: t.members}
+	x := &Exporter{t: t, at: t.lsn, hash: t.hash, past: t.past.clone(), level: t.level, members: t.members, owned: t.owned}
 	t.exports = append(t.exports, x)
 	return x
 }
@@ -404,6 +408,12 @@ func (x *Exporter) walk(to []Entity, n int) ([]Entity, int) {
 		if x.members != nil {
 			to = append(to, Entity{Members: &x.members.list})
 			x.members = nil
+			n--
+		}
+	case exportOwn:
+		if x.owned != nil {
+			to = append(to, Entity{Own: x.owned.own})
+			x.owned = nil
 			n--
 		}
 	case exportMarks:
@@ -652,7 +662,7 @@ type waiting struct {
 
 func (rs *Restorer) add(e Entity) error {
 	set := 0
-	for _, is := range [...]bool{e.Lock != nil, e.File != nil, e.Client != nil, e.Receipt != nil, e.Past != nil, e.Level != nil, e.Members != nil, e.Mark != nil} {
+	for _, is := range [...]bool{e.Lock != nil, e.File != nil, e.Client != nil, e.Receipt != nil, e.Past != nil, e.Level != nil, e.Members != nil, e.Mark != nil, e.Own != nil} {
 		if is {
 			set++
 		}
@@ -670,6 +680,8 @@ func (rs *Restorer) add(e Entity) error {
 		return rs.t.importLevel(e.Level)
 	case e.Members != nil:
 		return rs.t.importMembers(e.Members)
+	case e.Own != nil:
+		return rs.t.importOwn(e.Own)
 	case e.Mark != nil:
 		return rs.t.importMark(e.Mark)
 	case rs.isEarly(e):

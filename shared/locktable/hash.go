@@ -11,7 +11,7 @@ import (
 )
 
 // The state hash is the sum, modulo 2^64, of the hashes of all entities: grants,
-// phases, waiters, files, clients, receipts, what is remembered of ended bindings, the level, the list of servers, and marks of locks. Each
+// phases, waiters, files, clients, receipts, what is remembered of ended bindings, the level, the list of servers, marks of locks, and what the cell owns. Each
 // begins with a byte of its own kind and names all it belongs to, so that no two entities have
 // the same encoding.
 const (
@@ -27,6 +27,7 @@ const (
 	tagLevel   = 'V'
 	tagMembers = 'M'
 	tagMark    = 'K'
+	tagOwn     = 'O'
 )
 
 // OlderHash returns the hash as older binaries computed it, which did not keep Since and Lost of

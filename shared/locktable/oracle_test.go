@@ -5,6 +5,7 @@ package locktable_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -31,6 +32,8 @@ type oracle struct {
 	level    uint32
 	version  uint64                    // of the list of servers
 	servers  map[cluster.ServerID]bool // false for one that was removed
+	own      bool                      // what the cell owns is said
+	foreign  []string                  // what names of another cell begin with; nil without cells
 }
 
 // oracleLock is a lock as its users see it.
@@ -160,7 +163,16 @@ func (o *oracle) execute(r *record) error {
 
 // see checks one record against all before it.
 func (o *oracle) see(r *record) error {
+	if o.elsewhere(string(r.Lock)) || o.elsewhere(string(r.File)) {
+		return fmt.Errorf("%v of lock %q and file %q, of which another cell has one", r.Kind, r.Lock, r.File)
+	}
 	switch r.Kind {
+	case locktable.KindOwn:
+		if o.own || o.foreign == nil || r.LSN != 1 {
+			return fmt.Errorf("what the cell owns is said at LSN %d, said before %t", r.LSN, o.own)
+		}
+		o.own = true
+		return nil
 	case locktable.KindGrant:
 		return o.grant(r)
 	case locktable.KindEnqueue:
@@ -213,6 +225,11 @@ func (o *oracle) see(r *record) error {
 	default:
 		return o.file(r)
 	}
+}
+
+// elsewhere reports whether another cell has this name.
+func (o *oracle) elsewhere(name string) bool {
+	return slices.ContainsFunc(o.foreign, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // members is about the list of servers.

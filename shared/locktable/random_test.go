@@ -52,8 +52,8 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 		seeds, steps = 4, 800
 	}
 	total := map[string]int{}
-	for seed := range seeds {
-		w := newWorld(t, uint64(seed), total)
+	for seed := range seeds + seeds/4 {
+		w := newWorld(t, uint64(seed), seed >= seeds, total)
 		for step := range steps {
 			w.step(step)
 			if t.Failed() {
@@ -80,7 +80,7 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 		cluster.StatusOK, cluster.StatusHeld, cluster.StatusInvalidToken, cluster.StatusInvalidArgument, cluster.StatusLeaseExpired,
 		cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusStaleRequest, cluster.StatusFileQuarantined,
 		cluster.StatusOffsetMismatch, cluster.StatusFileSealed, cluster.StatusPermissionDenied, cluster.StatusLockChanged,
-		cluster.StatusAlreadyDone,
+		cluster.StatusAlreadyDone, cluster.StatusWrongCell,
 	} {
 		if total[status.String()] == 0 {
 			t.Errorf("no answer %v in all runs", status)
@@ -88,11 +88,16 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	}
 }
 
-func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
+// newWorld makes a table and its oracle, of a cell of a site or not.
+func newWorld(t *testing.T, seed uint64, cell bool, counts map[string]int) *world {
 	w := &world{
 		harness: newHarness(t), rng: rand.New(rand.NewPCG(seed, 1)), twin: locktable.New(), oracle: newOracle(),
 		nextID: map[cluster.ClientID]cluster.RequestID{}, counts: counts,
 		foreign: map[part]cluster.LSN{}, owners: map[cluster.ClientID]string{},
+	}
+	if cell {
+		w.oracle.foreign = []string{"l1", "f1", "p/"}
+		w.commit(w.table.DecideOwn(own(t, 0), w.epoch, nil))
 	}
 	for range 4 {
 		w.openOne()
@@ -285,6 +290,15 @@ func (w *world) mayDecide(q *locktable.Request, recs []record, dec locktable.Dec
 	}
 	if g, live := w.table.Live(q.Lock, q.Token); live && stranger(q.Identity, w.owners[g.Client]) {
 		w.tb.Errorf("%+v, for a grant of %q: %+v %+v", q, w.owners[g.Client], dec, recs)
+	}
+}
+
+// isOurs wants that what another cell has is refused, unless it is refused for something else, and nothing else is.
+func (w *world) isOurs(q *locktable.Request, recs []record, dec locktable.Decision) {
+	foreign := w.oracle.elsewhere(string(q.Lock)) || w.oracle.elsewhere(string(q.File))
+	wrong := dec.Outcome.Status == cluster.StatusWrongCell
+	if wrong && !foreign || foreign && (len(recs) > 0 || dec.Pending || dec.Outcome.Status == cluster.StatusOK) && q.Op != locktable.OpCancel {
+		w.tb.Errorf("%+v, of another cell %t: %+v %+v", q, foreign, dec, recs)
 	}
 }
 
@@ -481,6 +495,7 @@ func (w *world) ask(q locktable.Request, facts locktable.FileFacts) ([]record, l
 		w.tb.Fatalf("%+v: %v", q, err)
 	}
 	w.mayDecide(&q, recs, dec)
+	w.isOurs(&q, recs, dec)
 	if done := w.oracle.slots[q.Lock]; q.Slot != "" && done.Compare(q.Slot) >= 0 && len(recs) > 0 {
 		w.tb.Fatalf("%+v: %+v, and %q is done", q, dec, done)
 	}

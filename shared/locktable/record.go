@@ -95,9 +95,11 @@ const (
 	KindForgetMark Kind = 29
 	// KindSkip removes a waiter whose Slot is done: Lock, Client, Request.
 	KindSkip Kind = 30
+	// KindOwn says once which names this cell of a site owns: Own.
+	KindOwn Kind = 32
 
 	// MaxKind is the highest kind.
-	MaxKind = KindSkip
+	MaxKind = KindOwn
 )
 
 // The feature levels of the package documentation.
@@ -105,11 +107,13 @@ const (
 	// BaseLevel is that of a table without a KindLevel, unless the cluster began with a higher one.
 	BaseLevel = 3
 	// MaxLevel is the highest level whose records this binary knows.
-	MaxLevel = 6
+	MaxLevel = 8
 	// MembersLevel is the lowest level at which the list of servers changes.
 	MembersLevel = 5
 	// MarksLevel is the lowest level at which anything is remembered of a lock that nobody holds.
 	MarksLevel = 6
+	// CellsLevel is the lowest level at which a volume is a cell of a site.
+	CellsLevel = 8
 )
 
 // Mode is how a lock is held: by one holder alone, or by any number together.
@@ -196,6 +200,8 @@ type Record struct {
 	Version string
 	// Members is the list of servers from this record on: the text of a cluster.Membership.
 	Members string
+	// Own is which names this cell owns: the text of a cluster.Own.
+	Own string
 	// Remember is set if the table remembers what the binding that ends here used. It is not
 	// set in records of older binaries, which are applied as they always were. Of a grant it is set if the
 	// table remembers the lock's last token when nobody holds it any more.
@@ -261,6 +267,7 @@ var kindWords = [...]string{
 	KindMembers:      "members",
 	KindForgetMark:   "forget_mark",
 	KindSkip:         "skip",
+	KindOwn:          "own",
 }
 
 // Known reports whether this binary knows the kind.
@@ -284,7 +291,7 @@ func ParseKind(word string) (Kind, bool) {
 }
 
 // A fieldSet is a set of optional fields of a record.
-type fieldSet uint32
+type fieldSet uint64
 
 const (
 	hasClient fieldSet = 1 << iota
@@ -318,6 +325,7 @@ const (
 	hasMembers
 	hasAfter
 	hasSlot
+	hasOwn
 
 	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat | hasRemember | hasSlot
 
@@ -354,6 +362,7 @@ var kindFields = [...]struct{ must, may fieldSet }{
 	KindMembers:      {hasMembers, mayRequest},
 	KindForgetMark:   {hasLock, 0},
 	KindSkip:         {mustRequest | hasLock, 0},
+	KindOwn:          {hasOwn, 0},
 }
 
 // fields returns the optional fields that are in use.
@@ -395,6 +404,7 @@ func (r *Record) fields() fieldSet {
 	mark(r.Members != "", hasMembers)
 	mark(r.After != 0, hasAfter)
 	mark(r.Slot != "", hasSlot)
+	mark(r.Own != "", hasOwn)
 	return set
 }
 
@@ -410,10 +420,10 @@ func (r *Record) Validate() error {
 	}
 	set, list := r.fields(), kindFields[r.Kind]
 	if set&list.must != list.must {
-		return fmt.Errorf("%v record lacks a field: has %#x, needs %#x", r.Kind, uint32(set), uint32(list.must))
+		return fmt.Errorf("%v record lacks a field: has %#x, needs %#x", r.Kind, uint64(set), uint64(list.must))
 	}
 	if extra := set &^ (list.must | list.may); extra != 0 {
-		return fmt.Errorf("%v record has fields %#x that its kind does not use", r.Kind, uint32(extra))
+		return fmt.Errorf("%v record has fields %#x that its kind does not use", r.Kind, uint64(extra))
 	}
 	if err := r.validateNames(set); err != nil {
 		return err
@@ -421,8 +431,13 @@ func (r *Record) Validate() error {
 	if err := r.validateNumbers(); err != nil {
 		return err
 	}
-	if r.Kind == KindMembers {
+	switch r.Kind {
+	case KindMembers:
 		if _, err := cluster.ParseMembership(r.Members); err != nil {
+			return err
+		}
+	case KindOwn:
+		if _, err := cluster.ParseOwn(r.Own); err != nil {
 			return err
 		}
 	}

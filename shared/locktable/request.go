@@ -321,15 +321,16 @@ type Outcome struct {
 	Length     int64
 	CRC        uint32
 
-	Holder      *LockHolder   // with StatusHeld: the holder, nil if the lock is free but others wait
-	HoldLeft    time.Duration // of a renewal: what is left of MaxHold, 0 without one; set by the core loop
-	QueueLength int           // with StatusHeld and Pending: the number of waiters
-	Version     uint64        // of OpMembers: that of the list which it made, of a refusal that of the present list
-	Committed   bool          // with StatusFileQuarantined and StatusUnknown: the append is in the log
-	Repeat      bool          // answered from a receipt
-	Marked      bool          // of a live grant: it has a slot, or its lock remembers it
-	Ask         *Ask          // of a renewal: the holder is asked to release; set by the core loop
-	Message     string        // for people
+	Holder      *LockHolder    // with StatusHeld: the holder, nil if the lock is free but others wait
+	HoldLeft    time.Duration  // of a renewal: what is left of MaxHold, 0 without one; set by the core loop
+	QueueLength int            // with StatusHeld and Pending: the number of waiters
+	Version     uint64         // of OpMembers: that of the list which it made, of a refusal that of the present list
+	Cell        cluster.CellID // with StatusWrongCell: the cell that has the name, as far as this one knows
+	Committed   bool           // with StatusFileQuarantined and StatusUnknown: the append is in the log
+	Repeat      bool           // answered from a receipt
+	Marked      bool           // of a live grant: it has a slot, or its lock remembers it
+	Ask         *Ask           // of a renewal: the holder is asked to release; set by the core loop
+	Message     string         // for people
 }
 
 // LockHolder is the holder of a lock, of several the one with the oldest grant.

@@ -137,6 +137,8 @@ func (s *story) tell(words []string) {
 		s.time(t.DecideOwed(e, nil))
 	case "able":
 		s.time(t.DecideMember(cluster.ServerID(s.number(s.word(1))), e, nil))
+	case "own":
+		s.time(t.DecideOwn(own(s.tb, cluster.CellID(s.number(s.word(1)))), e, nil))
 	case "resign":
 		s.time(t.DecideHandover(s.word(1), e, nil))
 	case "lookup":
@@ -242,7 +244,7 @@ func (s *story) record(r *record) {
 		{"lock", r.Lock != "", r.Lock}, {"token", r.Token != 0, r.Token}, {"ttl", r.TTL != 0, r.TTL}, {"mode", r.Mode != 0, "shared"}, {"wait", r.Wait != 0, r.Wait},
 		{"host", r.Holder.Host != "", r.Holder.Host}, {"file", r.File != "", r.File}, {"inode", r.Inode != 0, r.Inode},
 		{"generation", r.Generation != 0, r.Generation}, {"offset", r.File != "" && r.Length > 0, r.Offset}, {"length", r.Length != 0, r.Length},
-		{"actor", r.Actor != "", r.Actor}, {"reason", r.Reason != "", r.Reason}, {"server", r.Server != 0, r.Server}, {"members", r.Members != "", r.Members}, {"remember", r.Remember, r.Remember}, {"after", r.After != 0, r.After}, {"slot", r.Slot != "", r.Slot}, {"identity", r.Identity != "", r.Identity},
+		{"actor", r.Actor != "", r.Actor}, {"reason", r.Reason != "", r.Reason}, {"server", r.Server != 0, r.Server}, {"members", r.Members != "", r.Members}, {"own", r.Own != "", r.Own}, {"remember", r.Remember, r.Remember}, {"after", r.After != 0, r.After}, {"slot", r.Slot != "", r.Slot}, {"identity", r.Identity != "", r.Identity},
 	} {
 		if f.used {
 			line += fmt.Sprintf(" %s=%v", f.name, f.val)
@@ -261,6 +263,9 @@ func answer(o locktable.Outcome) (line string) {
 	}
 	if o.Version != 0 {
 		line += fmt.Sprintf(" version=%d", o.Version)
+	}
+	if o.Status == cluster.StatusWrongCell {
+		line += fmt.Sprintf(" cell=%d", o.Cell)
 	}
 	if o.Length > 0 {
 		line += fmt.Sprintf(" file=%s generation=%d offset=%d length=%d", o.File, o.Generation, o.Offset, o.Length)

@@ -5,7 +5,7 @@
 //
 // # Layout
 //
-//	CLUSTER                      the cluster's ID and servers; Init writes it last
+//	CLUSTER                      the cluster's ID and servers, and what a cell of a site owns; Init writes it last
 //	epochs/<epoch, 10 digits>/   everything that one term writes; no other term writes to it
 //	    fence                    block 0: the fence flag; block 1, 64 KiB on: START
 //	    fenced.json              a note that all older terms are fenced, down to one that started

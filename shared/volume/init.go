@@ -35,14 +35,16 @@ func Init(_ context.Context, fsys vfs.FS, servers cluster.Members, random io.Rea
 // beginning. It calls equip before CLUSTER is there, so that no server ever begins without what that makes. When Init is
 // repeated, equip is called again with the same cluster ID.
 func InitWith(fsys vfs.FS, servers cluster.Members, random io.Reader, equip func(Cluster) error) (Cluster, error) {
-	return InitAt(fsys, FeatureLevel, servers, random, equip)
+	return InitCell(fsys, FeatureLevel, servers, nil, random, equip)
 }
 
-// InitAt is InitWith for a volume whose cluster begins with this feature level: a restored one begins with that of its backup, so
-// that the servers which used the old volume can use it.
-func InitAt(fsys vfs.FS, level uint32, servers cluster.Members, random io.Reader, equip func(Cluster) error) (Cluster, error) {
+// InitCell is InitWith for a volume whose cluster begins with this feature level, and which is a cell of a site that owns what own says; nil
+// for one that is not. A restored volume begins with the level of its backup, so that the servers which used the old one can use it. CLUSTER says
+// what the cell owns, so that it is decided by the same rename as the volume itself. A cell needs feature level 8.
+func InitCell(fsys vfs.FS, level uint32, servers cluster.Members, own *cluster.Own, random io.Reader, equip func(Cluster) error) (Cluster, error) {
 	c := Cluster{Format: Format, FeatureLevel: level, Servers: servers}
-	if err := servers.Validate(); err != nil {
+	c.bear(own)
+	if err := errors.Join(servers.Validate(), c.checkCell()); err != nil {
 		return c, err
 	}
 	if _, err := io.ReadFull(random, c.ID[:]); err != nil {
@@ -62,6 +64,9 @@ func InitAt(fsys vfs.FS, level uint32, servers cluster.Members, random io.Reader
 	}
 	if !slices.Equal(begun.Servers, servers) {
 		return c, fmt.Errorf("init: another init began here with other servers, %v: repeat that one or empty the directory", begun.Servers)
+	}
+	if begun.CellSum != c.CellSum {
+		return c, fmt.Errorf("init: another init began here for %s: repeat that one or empty the directory", begun.cellName())
 	}
 	if err := linkCanaries(fsys, c.ID, servers); err != nil {
 		return c, fmt.Errorf("init: canaries: %w", err)
@@ -159,7 +164,7 @@ func ReadEpochZero(fsys vfs.FS) (c Cluster, err error) {
 	if err := c.known(); err != nil {
 		return c, err
 	}
-	return c, c.Servers.Validate()
+	return c, errors.Join(c.Servers.Validate(), c.checkCell())
 }
 
 // fillEpochZero creates, in a directory of this Init's own, a term that is empty,

@@ -26,7 +26,8 @@ import (
 //
 // Level 2 adds client IDs with a mark of their cluster, receipts for requests that changed nothing,
 // records that remember which inode an ended binding used; level 3 adds records that extend a lease
-// (package locktable); level 4 adds the record that raises the level; level 5 that of the list of servers. The identities of clients need no level: older binaries skip them, and decide without them
+// (package locktable); level 4 adds the record that raises the level; level 5 that of the list of servers; level 6 marks of locks; level 8 the record by which a
+// volume is a cell of a site. The identities of clients need no level: older binaries skip them, and decide without them
 // as they always did. Servers tell each other
 // the level that they know, and a primary decides at the lowest level of the servers that it reaches, or at that of the cluster if this is lower.
 const (
@@ -40,6 +41,10 @@ type Cluster struct {
 	Format       int             `json:"format"`
 	FeatureLevel uint32          `json:"feature_level"`
 	Servers      cluster.Members `json:"servers"`
+	// Cell is what a volume was made to own that is a cell of a site, nil for one that is not. Its first term logs it: see cell.go.
+	Cell *cluster.Own `json:"cell,omitempty"`
+	// CellSum is the CRC-32C of the text of Cell, in hexadecimal: until it is logged, nothing else says which names the cell owns.
+	CellSum string `json:"cell_crc32c,omitempty"`
 }
 
 // Level returns the feature level of the cluster when its log has made table t: that which the last KindLevel gave it, or
@@ -77,6 +82,9 @@ func ReadCluster(fsys vfs.FS) (Cluster, error) {
 		return c, err
 	}
 	if err := c.Servers.Validate(); err != nil {
+		return c, fmt.Errorf("%w: CLUSTER: %w", ErrDamaged, err)
+	}
+	if err := c.checkCell(); err != nil {
 		return c, fmt.Errorf("%w: CLUSTER: %w", ErrDamaged, err)
 	}
 	return c, nil

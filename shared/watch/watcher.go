@@ -20,7 +20,7 @@ const (
 )
 
 // Kinds is a set of kinds of records.
-type Kinds uint32
+type Kinds uint64
 
 // KindsOf returns the set of these kinds. Without any it is the default of a watch: all but appends.
 func KindsOf(kinds ...locktable.Kind) Kinds {
@@ -35,8 +35,8 @@ func KindsOf(kinds ...locktable.Kind) Kinds {
 }
 
 const (
-	// all leaves out what no watch gets: which clients come and go, the feature level, the list of servers, and what locks forget.
-	all Kinds = 1<<(locktable.MaxKind+1) - 2 - 1<<locktable.KindOpenClient - 1<<locktable.KindForgetClient - 1<<locktable.KindAlready - 1<<locktable.KindLevel - 1<<locktable.KindMembers - 1<<locktable.KindForgetMark
+	// all leaves out what no watch gets: which clients come and go, the feature level, the list of servers, what the cell owns, and what locks forget.
+	all Kinds = 1<<(locktable.MaxKind+1) - 2 - 1<<locktable.KindOpenClient - 1<<locktable.KindForgetClient - 1<<locktable.KindAlready - 1<<locktable.KindLevel - 1<<locktable.KindMembers - 1<<locktable.KindOwn - 1<<locktable.KindForgetMark
 	// changes is what changes the state that a reset has.
 	changes = all &^ (1<<locktable.KindAppend | 1<<locktable.KindQuarantine | 1<<locktable.KindRotate | 1<<locktable.KindSeal)
 )

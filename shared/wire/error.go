@@ -72,6 +72,9 @@ type Error struct {
 	Holder      *Holder
 	QueueLength int
 
+	// With StatusWrongCell: the cell that has the lock or the file.
+	Cell cluster.CellID
+
 	// Committed is set if a refused append is in the log nevertheless, with Receipt.
 	Committed bool
 	Receipt   *Receipt
@@ -191,7 +194,7 @@ func AnswerError(a *pb.Answer) error {
 		Client: cluster.ClientID(a.GetClientId()), Request: cluster.RequestID(a.GetRequestId()),
 		Epoch: cluster.Epoch(a.GetEpoch()), LSN: cluster.LSN(a.GetLsn()),
 		Primary: PrimaryOf(a.GetPrimary()), RetryAfter: Millis(a.GetRetryAfterMs()),
-		Holder: HolderOf(a.GetHolder()), QueueLength: int(a.GetQueueLength()),
+		Holder: HolderOf(a.GetHolder()), QueueLength: int(a.GetQueueLength()), Cell: cluster.CellID(a.GetCell()),
 		Committed: a.GetCommitted(), Receipt: ReceiptOf(a.GetReceipt()),
 	}
 	return e
@@ -234,7 +237,7 @@ func (e *Error) Answer() *pb.Answer {
 		Status: pb.Status(e.Status), Message: e.Message, Lock: string(e.Lock), Token: uint64(e.Token),
 		ClientId: string(e.Client), RequestId: uint64(e.Request), Epoch: uint64(e.Epoch), Lsn: uint64(e.LSN),
 		Primary: e.Primary.proto(), RetryAfterMs: CeilMillis(e.RetryAfter),
-		QueueLength: uint32(e.QueueLength), Committed: e.Committed,
+		QueueLength: uint32(e.QueueLength), Committed: e.Committed, Cell: uint32(e.Cell),
 		Protected: e.Client != "" && !e.Client.Anonymous(),
 	}
 	if h := e.Holder; h != nil {

@@ -43,6 +43,8 @@ type Body struct {
 	Mode   string     `json:"mode,omitempty"` // how a token holds its lock; "" if the operation does not tell
 	// MembersVersion is the version of the list of servers that a change made, or that refused it.
 	MembersVersion uint64 `json:"members_version,omitempty"`
+	// Cell is, with WRONG_CELL, the number of the cell that has the lock or the file; nil with any other status.
+	Cell *uint32 `json:"cell,omitempty"`
 	// Marked says that a grant has what was asked of it: after_token, remember or once. See Unmarked.
 	Marked bool `json:"marked,omitempty"`
 }
@@ -107,6 +109,9 @@ func BodyOf(a *pb.Answer) Body {
 	}
 	if n := a.GetQueueLength(); n > 0 || status == cluster.StatusHeld || status == cluster.StatusWaitTimeout {
 		b.QueueLength = &n
+	}
+	if status == cluster.StatusWrongCell {
+		b.Cell = new(a.GetCell())
 	}
 	if a != nil && a.Mode != nil {
 		b.Mode = ModeWord(*a.Mode)

@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -31,6 +32,44 @@ type StatusBody struct {
 	HighestServerID uint32 `json:"highest_server_id"`
 	// Rings are clients that wait for each other.
 	Rings [][]RingLinkBody `json:"rings,omitempty"`
+	// Cell is what this volume owns as a cell of a site; nil if it is none, or not known.
+	Cell *CellBody `json:"cell,omitempty"`
+}
+
+// CellBody is what a cell of a site owns.
+type CellBody struct {
+	SiteID  string      `json:"site_id"`
+	Cell    uint32      `json:"cell"`
+	Version uint64      `json:"version"`
+	Ranges  []RangeBody `json:"ranges"`
+	Pins    []PinBody   `json:"pins"`
+}
+
+// RangeBody gives a cell the places from From, in hexadecimal, up to where the next range begins.
+type RangeBody struct {
+	From string `json:"from"`
+	Cell uint32 `json:"cell"`
+}
+
+// PinBody gives a cell the names that begin with Prefix.
+type PinBody struct {
+	Prefix string `json:"prefix"`
+	Cell   uint32 `json:"cell"`
+}
+
+// cellBodyOf converts what a cell owns, nil for nil.
+func cellBodyOf(c *pb.Cell) *CellBody {
+	if c == nil {
+		return nil
+	}
+	b := &CellBody{SiteID: c.GetSiteId(), Cell: c.GetCell(), Version: c.GetVersion(), Ranges: []RangeBody{}, Pins: []PinBody{}}
+	for _, r := range c.GetRanges() {
+		b.Ranges = append(b.Ranges, RangeBody{fmt.Sprintf("%016x", r.GetFrom()), r.GetCell()})
+	}
+	for _, p := range c.GetPins() {
+		b.Pins = append(b.Pins, PinBody{p.GetPrefix(), p.GetCell()})
+	}
+	return b
 }
 
 // RingLinkBody is one client of those that wait for each other: for a lock that the client of the next one holds, and the last for one of the
@@ -127,7 +166,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 		Role: RoleWord(r.GetRole()), Epoch: r.GetEpoch(), LSN: r.GetLsn(), Age: duration(r.GetAgeMs()),
 		Primary: PrimaryOf(r.GetPrimary()), Servers: make([]ServerBody, len(r.GetServers())),
 		FeatureLevel: r.GetFeatureLevel(), NextLevel: r.GetNextLevel(), UpgradeWaitsFor: append([]string{}, r.GetUpgradeWaitsFor()...),
-		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(),
+		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(), Cell: cellBodyOf(r.GetCell()),
 	}
 	for i, s := range r.GetServers() {
 		v := s.GetVolume()

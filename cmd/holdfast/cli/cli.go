@@ -222,7 +222,7 @@ func (a *app) root() *cobra.Command {
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
 		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
 		a.catCommand(), a.tailCommand(), a.blameCommand(),
-		a.statusCommand(), a.handoverCommand(), a.takeoverCommand(), a.memberCommand(), a.upgradeCommand(), a.fsckCommand(), a.recoverCommand(), a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.auditCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
+		a.statusCommand(), a.handoverCommand(), a.takeoverCommand(), a.memberCommand(), a.siteCommand(), a.upgradeCommand(), a.fsckCommand(), a.recoverCommand(), a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.auditCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.canCommand(),
 		a.guardCommand(), a.keeperCommand(), a.holderCommand(),
 	)
 	inGroups(root)
@@ -247,7 +247,7 @@ func inGroups(root *cobra.Command) {
 		{"files", "Protected files:", "append cat tail blame file"},
 		{"see", "See what is going on:", "status ls show why history watch"},
 		{"begin", "Begin:", "dev doctor init server"},
-		{"operate", "Operate:", "break handover takeover member upgrade audit config backup restore fsck recover"},
+		{"operate", "Operate:", "break handover takeover member site upgrade audit config backup restore fsck recover"},
 		{"access", "Access and encryption:", "login logout whoami can access key secure join"},
 		{"other", "Other:", "version"},
 	} {

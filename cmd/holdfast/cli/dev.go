@@ -160,9 +160,9 @@ func devVolume(site devSite, servers cluster.Members) (*devBanner, error) {
 	c, err := volume.ReadCluster(f)
 	switch {
 	case errors.Is(err, volume.ErrNoCluster) && site.secure:
-		c, err = makeVolume(dir, servers, &equipment{Policy: rules.Team})
+		c, err = makeVolume(dir, servers, nil, &equipment{Policy: rules.Team})
 	case errors.Is(err, volume.ErrNoCluster):
-		c, err = makeVolume(dir, servers, nil)
+		c, err = makeVolume(dir, servers, nil, nil)
 	case err == nil && !slices.EqualFunc(c.Servers, servers, func(a, b cluster.Member) bool { a.OldHTTP = ""; return a == b }):
 		err = fmt.Errorf("%s is a volume of other servers: server 1 is at %s for clients; use that --base-port, or another --dir", dir, c.Servers[0].Client)
 	}

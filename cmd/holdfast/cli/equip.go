@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	rules "github.com/holdfast-lock/holdfast/cmd/holdfast/access"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -29,6 +31,28 @@ type equipment struct {
 	Private bool `json:"private"`
 	// Secrets is the directory of this host that the secrets are in, "" = they are on the volume.
 	Secrets string `json:"secrets,omitempty"`
+}
+
+// flags are those of a command that makes volumes.
+func (e *equipment) flags(c *cobra.Command) {
+	c.Flags().StringVar(&e.Policy, "policy", rules.Team, "who may use it: team (everybody with a credential), strict (each a part of their own), open (everybody)")
+	c.Flags().BoolVar(&e.Plain, "plain", false, "serve clients of other hosts in plain text, too; without --policy, everybody may do everything")
+	c.Flags().BoolVar(&e.Logins, "logins", false, "let users log in by a directory that they make on the volume")
+	c.Flags().BoolVar(&e.Private, "private", false, "let nobody but the servers' user look into the volume (mode 0700): other users can read protected files only through the servers, as the rules say")
+}
+
+// check completes what the flags of a command say, and refuses what contradicts itself.
+func (e *equipment) check(c *cobra.Command) error {
+	if e.Plain && !c.Flags().Changed("policy") {
+		e.Policy = rules.Open
+	}
+	if _, err := rules.Policy(e.Policy); err != nil {
+		return usagef("--policy: %v", err)
+	}
+	if e.Private && e.Logins {
+		return usagef("--private and --logins: users log in by what they make on the volume, so they must be able to reach it; leave one of them out")
+	}
+	return nil
 }
 
 // errOtherInit means that an unfinished init is not what is to be repeated now.

@@ -135,6 +135,8 @@ func (a *app) advice(err error) string {
 		return a.adviceToWait(status)
 	case cluster.StatusLockChanged:
 		return "do anew what rested on it: acquire it without --after-token, and with --remember for the next time"
+	case cluster.StatusWrongCell:
+		return "name the volume or the servers of that cell with --endpoints: see holdfast site status DIR"
 	case cluster.StatusInvalidToken, cluster.StatusLeaseExpired:
 		return a.adviceOnToken(err)
 	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum:

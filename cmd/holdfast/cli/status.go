@@ -134,7 +134,7 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	for _, ring := range b.Rings {
 		ringText(w, ring)
 	}
-	for _, text := range []string{levelText(b), upgradeable(b)} {
+	for _, text := range []string{cellText(b.Cell), levelText(b), upgradeable(b)} {
 		if text != "" {
 			fmt.Fprintln(w, text)
 		}
@@ -142,6 +142,14 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	if b.Message != "" {
 		fmt.Fprintln(w, b.Message)
 	}
+}
+
+// cellText tells which cell of a site this is, "" for none.
+func cellText(c *wire.CellBody) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("cell %d of site %s: locks and files of other cells are refused with WRONG_CELL", c.Cell, c.SiteID)
 }
 
 // clientsAt returns where a server listens for clients: at two addresses, if its CLUSTER is from when HTTP had its own.

@@ -69,14 +69,8 @@ of servers is too tight for it, the printed commands have the flags that servers
 			if err != nil {
 				return err
 			}
-			if e.Plain && !c.Flags().Changed("policy") {
-				e.Policy = rules.Open
-			}
-			if _, err := rules.Policy(e.Policy); err != nil {
-				return usagef("--policy: %v", err)
-			}
-			if e.Private && e.Logins {
-				return usagef("--private and --logins: users log in by what they make on the volume, so they must be able to reach it; leave one of them out")
+			if err := e.check(c); err != nil {
+				return err
 			}
 			if dir, err = filepath.Abs(dir); err != nil {
 				return err
@@ -87,7 +81,7 @@ of servers is too tight for it, the printed commands have the flags that servers
 					return err
 				}
 			}
-			info, err := makeVolume(dir, members, e)
+			info, err := makeVolume(dir, members, nil, e)
 			if err != nil {
 				return err
 			}
@@ -100,10 +94,7 @@ of servers is too tight for it, the printed commands have the flags that servers
 	}
 	c.Flags().StringVar(&dir, "volume", "", "the directory")
 	c.Flags().StringArrayVar(&servers, "server", nil, "a server, see above; once for each")
-	c.Flags().StringVar(&e.Policy, "policy", rules.Team, "who may use it: team (everybody with a credential), strict (each a part of their own), open (everybody)")
-	c.Flags().BoolVar(&e.Plain, "plain", false, "serve clients of other hosts in plain text, too; without --policy, everybody may do everything")
-	c.Flags().BoolVar(&e.Logins, "logins", false, "let users log in by a directory that they make on the volume")
-	c.Flags().BoolVar(&e.Private, "private", false, "let nobody but the servers' user look into the volume (mode 0700): other users can read protected files only through the servers, as the rules say")
+	e.flags(c)
 	required(c, "volume", "server")
 	return c
 }
@@ -235,23 +226,32 @@ func required(c *cobra.Command, names ...string) {
 	}
 }
 
-// makeVolume makes the directory, if its parent is there, and initializes it as a volume with this equipment.
-func makeVolume(dir string, members cluster.Members, e *equipment) (volume.Cluster, error) {
-	if err := notInside(dir); err != nil {
-		return volume.Cluster{}, err
-	}
+// makeDir makes a directory, if its parent is there and it is not.
+func makeDir(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return volume.Cluster{}, fmt.Errorf("make %s: %s is not there: is the share mounted? Make the parent yourself if it should be new", dir, filepath.Dir(filepath.Clean(dir)))
-	case err != nil && !errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("make %s: %s is not there: is the share mounted? Make the parent yourself if it should be new", dir, filepath.Dir(filepath.Clean(dir)))
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	}
+	return err
+}
+
+// makeVolume makes the directory, if its parent is there, and initializes it as a volume with this equipment, which owns what own says as a
+// cell of a site; nil if it is none.
+func makeVolume(dir string, members cluster.Members, own *cluster.Own, e *equipment) (volume.Cluster, error) {
+	if err := notInside(dir); err != nil {
+		return volume.Cluster{}, err
+	}
+	if err := makeDir(dir); err != nil {
 		return volume.Cluster{}, err
 	}
 	f, err := osfs.Open(dir)
 	if err != nil {
 		return volume.Cluster{}, err
 	}
-	c, err := volume.InitWith(f, members, rand.Reader, func(c volume.Cluster) error {
+	c, err := volume.InitCell(f, volume.FeatureLevel, members, own, rand.Reader, func(c volume.Cluster) error {
 		if e != nil && e.Private { // only now: this is no volume of somebody's
 			if err := os.Chmod(dir, 0o700); err != nil {
 				return fmt.Errorf("--private: %w", err)

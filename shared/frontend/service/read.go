@@ -176,7 +176,9 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 	var files []named
 	var mark locktable.Mark
 	var ring locktable.Ring
+	foreign := ""
 	reading, err := s.b.Read(ctx, func(v serving.View) {
+		foreign, _ = v.Table.Own().Refuses(name, "")
 		mark, _ = v.Table.Mark(name)
 		l, ok := v.Table.Lock(name)
 		if !ok {
@@ -202,6 +204,10 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 	}
 	r := &pb.GetLockResponse{Epoch: uint64(reading.Epoch), Lsn: uint64(reading.LSN), AgeMs: wire.CeilMillis(reading.Age)}
 	if r.Status, r.Message = checkFreshness(reading, q.GetPrimaryOnly(), q.GetMinLsn()); r.Status != pb.Status_STATUS_OK {
+		return r, nil
+	}
+	if foreign != "" {
+		r.Status, r.Message = pb.Status_STATUS_WRONG_CELL, foreign
 		return r, nil
 	}
 	r.Lock = lock.proto()

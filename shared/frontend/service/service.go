@@ -285,6 +285,10 @@ func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 			mode = pb.Mode(g.Mode).Enum()
 			return
 		}
+		if why, has := v.Table.Own().Refuses(lock, ""); why != "" {
+			out = locktable.Outcome{Status: cluster.StatusWrongCell, Message: why, Cell: has, Lock: lock, Token: token}
+			return
+		}
 		out.Status, out.Message, out.Client = cluster.StatusInvalidToken, "nobody holds the lock", ""
 		if g.Token != 0 {
 			out.Message = fmt.Sprintf("the lock is held under token %d", g.Token)

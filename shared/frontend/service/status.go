@@ -111,7 +111,9 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 	var locks, clients, files int
 	quarantined := 0
 	var rings []locktable.Ring
+	var own *cluster.Own
 	reading, err := s.b.Read(ctx, func(v serving.View) {
+		own = v.Table.Own()
 		locks, clients = v.Table.LockCount(), v.Table.ClientCount()
 		rings, _ = v.Table.Rings(mostRings, ringLooks)
 		for _, f := range v.Table.Files() {
@@ -127,7 +129,7 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 		r.Message = "the table cannot be read now"
 		return
 	}
-	r.Lsn, r.AgeMs = uint64(reading.LSN), wire.CeilMillis(reading.Age)
+	r.Lsn, r.AgeMs, r.Cell = uint64(reading.LSN), wire.CeilMillis(reading.Age), convert.FromOwn(own)
 	t := &pb.TableStatus{Locks: uint64(locks), Clients: uint64(clients), Files: uint64(files), Quarantined: uint64(quarantined)}
 	r.Table = t
 	allowed := s.permission(ctx)

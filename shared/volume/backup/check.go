@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/inspect"
@@ -34,7 +35,8 @@ type Report struct {
 	Clients int   `json:"clients"`
 
 	snapshot checkpoint.Snapshot
-	level    uint32 // the feature level that CLUSTER names
+	level    uint32       // the feature level that CLUSTER names
+	cell     *cluster.Own // what the volume owns as a cell of a site, nil if it is none
 }
 
 // Check reads everything in a backup, and compares it with the manifest, and the protected files with the
@@ -132,7 +134,13 @@ func (r *Report) table(from vfs.FS) error {
 	if err != nil {
 		return err
 	}
-	r.level = c.FeatureLevel
+	r.level, r.cell = c.FeatureLevel, c.Cell
+	if own := s.Table.Own(); own != nil {
+		r.cell = own
+	}
+	if err := c.FitsCell(s.Table); err != nil {
+		return err
+	}
 	r.Locks, r.Clients = s.Table.LockCount(), s.Table.ClientCount()
 	return s.Table.Check()
 }

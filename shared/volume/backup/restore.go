@@ -123,7 +123,7 @@ func Restore(ctx context.Context, from, to vfs.FS, opt RestoreOptions) (*Plan, e
 	if err != nil {
 		return nil, err
 	}
-	c, err := volume.InitAt(to, r.level, p.Servers, opt.Random, func(c volume.Cluster) error {
+	c, err := volume.InitCell(to, r.level, p.Servers, r.cell, opt.Random, func(c volume.Cluster) error {
 		if opt.Begin != nil {
 			if err := opt.Begin(c); err != nil {
 				return err

@@ -148,6 +148,14 @@ func (k *fsck) checkMembers() {
 	}
 }
 
+// checkCell compares CLUSTER with what the log says that this cell of a site owns. No server takes over a log of another cell.
+func (k *fsck) checkCell() {
+	c := k.v.Cluster()
+	if err := c.FitsCell(k.adoption.Table); err != nil {
+		k.error("cell-differs", layout.ClusterName, "put the files of this volume back, from a backup of it", "%v", err)
+	}
+}
+
 // knows reports whether a server was ever listed, as far as CLUSTER, MEMBERS and the log tell.
 func (k *fsck) knows(id cluster.ServerID) bool {
 	if _, first := k.v.Cluster().Servers.Find(id); first {

@@ -281,6 +281,7 @@ func (k *fsck) all() error {
 		k.protected()
 		k.checkViews()
 		k.checkMembers()
+		k.checkCell()
 		k.checkHistory()
 	}
 	k.opt.Progress("names")

@@ -282,6 +282,11 @@ func (r *recovery) decide(ctx context.Context) error {
 	if source == nil {
 		return ErrNoSource
 	}
+	if of := r.v.Cluster(); of.Cell != nil {
+		if err := of.FitsCell(source.table); err != nil {
+			return fmt.Errorf("%s: %w", source.name, err)
+		}
+	}
 	seen.saw(proven.epoch, max(proven.lsn, source.end.LSN))
 	missing := unfinished(r.epochs, &seen)
 	if r.opt.Restored {

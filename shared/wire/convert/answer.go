@@ -21,7 +21,7 @@ func FromOutcome(out *locktable.Outcome) *pb.Answer {
 		Protected: out.Client != "" && !out.Client.Anonymous(), Repeat: out.Repeat,
 		Epoch: uint64(out.Epoch), Lsn: uint64(out.LSN),
 		Lock: string(out.Lock), Token: uint64(out.Token), TtlMs: wire.FloorMillis(out.TTL),
-		QueueLength: uint32(out.QueueLength), Committed: out.Committed, MembersVersion: out.Version, Marked: out.Marked,
+		QueueLength: uint32(out.QueueLength), Committed: out.Committed, MembersVersion: out.Version, Marked: out.Marked, Cell: uint32(out.Cell),
 	}
 	if h := out.Holder; h != nil {
 		user, host := h.Holder.UserAndHost()

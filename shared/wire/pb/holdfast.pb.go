@@ -80,6 +80,9 @@ const (
 	Status_STATUS_LOCK_CHANGED Status = 22
 	// Of Acquire with once: the slot is done, and nothing is left to do for it.
 	Status_STATUS_ALREADY_DONE Status = 23
+	// Another cell of the site has the lock or the file: cell names it, as far as the answering one knows. Clients that do not
+	// know this status take it for UNKNOWN, and ask again.
+	Status_STATUS_WRONG_CELL Status = 24
 )
 
 // Enum value maps for Status.
@@ -109,6 +112,7 @@ var (
 		21: "STATUS_LIMITED",
 		22: "STATUS_LOCK_CHANGED",
 		23: "STATUS_ALREADY_DONE",
+		24: "STATUS_WRONG_CELL",
 	}
 	Status_value = map[string]int32{
 		"STATUS_NONE":                0,
@@ -135,6 +139,7 @@ var (
 		"STATUS_LIMITED":             21,
 		"STATUS_LOCK_CHANGED":        22,
 		"STATUS_ALREADY_DONE":        23,
+		"STATUS_WRONG_CELL":          24,
 	}
 )
 
@@ -440,6 +445,8 @@ const (
 	EventKind_EVENT_KIND_FORGET_MARK EventKind = 29
 	// The slot for which the request waited was done.
 	EventKind_EVENT_KIND_SKIP EventKind = 30
+	// It was logged which names this cell of a site owns.
+	EventKind_EVENT_KIND_OWN EventKind = 32
 )
 
 // Enum value maps for EventKind.
@@ -473,6 +480,7 @@ var (
 		28: "EVENT_KIND_MEMBERS",
 		29: "EVENT_KIND_FORGET_MARK",
 		30: "EVENT_KIND_SKIP",
+		32: "EVENT_KIND_OWN",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_NONE":          0,
@@ -503,6 +511,7 @@ var (
 		"EVENT_KIND_MEMBERS":       28,
 		"EVENT_KIND_FORGET_MARK":   29,
 		"EVENT_KIND_SKIP":          30,
+		"EVENT_KIND_OWN":           32,
 	}
 )
 
@@ -1009,7 +1018,9 @@ type Answer struct {
 	MembersVersion uint64 `protobuf:"varint,23,opt,name=members_version,json=membersVersion,proto3" json:"members_version,omitempty"`
 	// Of Acquire, with OK: the grant has after_token, remember or once. A server of an older version grants without them, because it
 	// does not know them: a client that asked for one gives such a grant back.
-	Marked        bool `protobuf:"varint,24,opt,name=marked,proto3" json:"marked,omitempty"`
+	Marked bool `protobuf:"varint,24,opt,name=marked,proto3" json:"marked,omitempty"`
+	// With WRONG_CELL: the number of the cell that has the lock or the file.
+	Cell          uint32 `protobuf:"varint,30,opt,name=cell,proto3" json:"cell,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1210,6 +1221,13 @@ func (x *Answer) GetMarked() bool {
 		return x.Marked
 	}
 	return false
+}
+
+func (x *Answer) GetCell() uint32 {
+	if x != nil {
+		return x.Cell
+	}
+	return 0
 }
 
 // AskToRelease is an operator's request to a holder: release the lock, or the grant is broken.
@@ -8062,7 +8080,9 @@ type StatusResponse struct {
 	// Where the members listen for clients, also in an answer about one server: by that clients learn of new ones.
 	MemberClients []string `protobuf:"bytes,17,rep,name=member_clients,json=memberClients,proto3" json:"member_clients,omitempty"`
 	// Clients that wait for each other: some rings, not all.
-	Rings         []*Ring `protobuf:"bytes,18,rep,name=rings,proto3" json:"rings,omitempty"`
+	Rings []*Ring `protobuf:"bytes,18,rep,name=rings,proto3" json:"rings,omitempty"`
+	// What this volume owns as a cell of a site. Absent if it is none, and where the answering server has no table.
+	Cell          *Cell `protobuf:"bytes,30,opt,name=cell,proto3" json:"cell,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8223,6 +8243,199 @@ func (x *StatusResponse) GetRings() []*Ring {
 	return nil
 }
 
+func (x *StatusResponse) GetCell() *Cell {
+	if x != nil {
+		return x.Cell
+	}
+	return nil
+}
+
+// Cell is which locks and files a cell of a site has: those whose names begin with a pinned prefix of this cell, the longest counts,
+// and of all others those whose places are in one of its ranges. What it says of other cells is what it knows of them.
+type Cell struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 32 hexadecimal digits, the same in all cells of the site.
+	SiteId string `protobuf:"bytes,1,opt,name=site_id,json=siteId,proto3" json:"site_id,omitempty"`
+	Cell   uint32 `protobuf:"varint,2,opt,name=cell,proto3" json:"cell,omitempty"`
+	// Of what this cell owns.
+	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// From place 0 on; each ends where the next one begins.
+	Ranges        []*CellRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	Pins          []*CellPin   `protobuf:"bytes,5,rep,name=pins,proto3" json:"pins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cell) Reset() {
+	*x = Cell{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cell) ProtoMessage() {}
+
+func (x *Cell) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cell.ProtoReflect.Descriptor instead.
+func (*Cell) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{77}
+}
+
+func (x *Cell) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+func (x *Cell) GetCell() uint32 {
+	if x != nil {
+		return x.Cell
+	}
+	return 0
+}
+
+func (x *Cell) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Cell) GetRanges() []*CellRange {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *Cell) GetPins() []*CellPin {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
+type CellRange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A place: the first 8 bytes of the SHA-256 of a name, or of what stands in its first {}, as a number.
+	From          uint64 `protobuf:"fixed64,1,opt,name=from,proto3" json:"from,omitempty"`
+	Cell          uint32 `protobuf:"varint,2,opt,name=cell,proto3" json:"cell,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CellRange) Reset() {
+	*x = CellRange{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CellRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CellRange) ProtoMessage() {}
+
+func (x *CellRange) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CellRange.ProtoReflect.Descriptor instead.
+func (*CellRange) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{78}
+}
+
+func (x *CellRange) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *CellRange) GetCell() uint32 {
+	if x != nil {
+		return x.Cell
+	}
+	return 0
+}
+
+type CellPin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Cell          uint32                 `protobuf:"varint,2,opt,name=cell,proto3" json:"cell,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CellPin) Reset() {
+	*x = CellPin{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CellPin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CellPin) ProtoMessage() {}
+
+func (x *CellPin) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CellPin.ProtoReflect.Descriptor instead.
+func (*CellPin) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{79}
+}
+
+func (x *CellPin) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *CellPin) GetCell() uint32 {
+	if x != nil {
+		return x.Cell
+	}
+	return 0
+}
+
 type Server struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -8261,7 +8474,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[77]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8273,7 +8486,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[77]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8286,7 +8499,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{77}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Server) GetId() uint32 {
@@ -8451,7 +8664,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[78]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8463,7 +8676,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[78]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8476,7 +8689,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{78}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -8555,7 +8768,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[79]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8567,7 +8780,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[79]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8580,7 +8793,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{79}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -8634,7 +8847,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[80]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8646,7 +8859,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[80]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8659,7 +8872,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{80}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -8720,7 +8933,7 @@ type ForgetClientRequest struct {
 
 func (x *ForgetClientRequest) Reset() {
 	*x = ForgetClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[81]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8732,7 +8945,7 @@ func (x *ForgetClientRequest) String() string {
 func (*ForgetClientRequest) ProtoMessage() {}
 
 func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[81]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8745,7 +8958,7 @@ func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{81}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ForgetClientRequest) GetClientId() string {
@@ -8793,7 +9006,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x1e\n" +
 	"\n" +
 	"generation\x18\b \x01(\x04R\n" +
-	"generation\"\xa8\x06\n" +
+	"generation\"\xbc\x06\n" +
 	"\x06Answer\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12 \n" +
@@ -8822,7 +9035,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x16 \x01(\tR\tclusterId\x12'\n" +
 	"\x0fmembers_version\x18\x17 \x01(\x04R\x0emembersVersion\x12\x16\n" +
-	"\x06marked\x18\x18 \x01(\bR\x06markedB\a\n" +
+	"\x06marked\x18\x18 \x01(\bR\x06marked\x12\x12\n" +
+	"\x04cell\x18\x1e \x01(\rR\x04cellB\a\n" +
 	"\x05_mode\"\xd5\x01\n" +
 	"\fAskToRelease\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
@@ -9473,7 +9687,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x126\n" +
 	"\bresponse\x18\x02 \x01(\v2\x1a.holdfast.v1.WatchResponseR\bresponse\"%\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05local\x18\x01 \x01(\bR\x05local\"\x9d\x05\n" +
+	"\x05local\x18\x01 \x01(\bR\x05local\"\xc4\x05\n" +
 	"\x0eStatusResponse\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
@@ -9495,7 +9709,20 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x0fmembers_version\x18\x0f \x01(\x04R\x0emembersVersion\x12*\n" +
 	"\x11highest_server_id\x18\x10 \x01(\rR\x0fhighestServerId\x12%\n" +
 	"\x0emember_clients\x18\x11 \x03(\tR\rmemberClients\x12'\n" +
-	"\x05rings\x18\x12 \x03(\v2\x11.holdfast.v1.RingR\x05rings\"\xba\x04\n" +
+	"\x05rings\x18\x12 \x03(\v2\x11.holdfast.v1.RingR\x05rings\x12%\n" +
+	"\x04cell\x18\x1e \x01(\v2\x11.holdfast.v1.CellR\x04cell\"\xa7\x01\n" +
+	"\x04Cell\x12\x17\n" +
+	"\asite_id\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
+	"\x04cell\x18\x02 \x01(\rR\x04cell\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12.\n" +
+	"\x06ranges\x18\x04 \x03(\v2\x16.holdfast.v1.CellRangeR\x06ranges\x12(\n" +
+	"\x04pins\x18\x05 \x03(\v2\x14.holdfast.v1.CellPinR\x04pins\"3\n" +
+	"\tCellRange\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x06R\x04from\x12\x12\n" +
+	"\x04cell\x18\x02 \x01(\rR\x04cell\"5\n" +
+	"\aCellPin\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
+	"\x04cell\x18\x02 \x01(\rR\x04cell\"\xba\x04\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.holdfast.v1.RoleR\x04role\x12\x14\n" +
@@ -9549,7 +9776,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vquarantined\x18\x06 \x01(\x04R\vquarantined\x12\x18\n" +
 	"\aunheard\x18\a \x01(\x04R\aunheard\"2\n" +
 	"\x13ForgetClientRequest\x12\x1b\n" +
-	"\tclient_id\x18\x01 \x01(\tR\bclientId*\xcc\x04\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId*\xe3\x04\n" +
 	"\x06Status\x12\x0f\n" +
 	"\vSTATUS_NONE\x10\x00\x12\r\n" +
 	"\tSTATUS_OK\x10\x01\x12\x10\n" +
@@ -9575,7 +9802,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x16STATUS_UNAUTHENTICATED\x10\x14\x12\x12\n" +
 	"\x0eSTATUS_LIMITED\x10\x15\x12\x17\n" +
 	"\x13STATUS_LOCK_CHANGED\x10\x16\x12\x17\n" +
-	"\x13STATUS_ALREADY_DONE\x10\x17*f\n" +
+	"\x13STATUS_ALREADY_DONE\x10\x17\x12\x15\n" +
+	"\x11STATUS_WRONG_CELL\x10\x18*f\n" +
 	"\x04Role\x12\x10\n" +
 	"\fROLE_REPLICA\x10\x00\x12\x12\n" +
 	"\x0eROLE_CANDIDATE\x10\x01\x12\x10\n" +
@@ -9598,7 +9826,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x1dHISTORY_WHY_RELEASED_BY_OTHER\x10\x02\x12\x17\n" +
 	"\x13HISTORY_WHY_EXPIRED\x10\x03\x12\x16\n" +
 	"\x12HISTORY_WHY_BROKEN\x10\x04\x12\x17\n" +
-	"\x13HISTORY_WHY_CLEARED\x10\x05*\xad\x05\n" +
+	"\x13HISTORY_WHY_CLEARED\x10\x05*\xc1\x05\n" +
 	"\tEventKind\x12\x13\n" +
 	"\x0fEVENT_KIND_NONE\x10\x00\x12\x14\n" +
 	"\x10EVENT_KIND_GRANT\x10\x01\x12\x16\n" +
@@ -9628,7 +9856,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x10EVENT_KIND_LEVEL\x10\x1b\x12\x16\n" +
 	"\x12EVENT_KIND_MEMBERS\x10\x1c\x12\x1a\n" +
 	"\x16EVENT_KIND_FORGET_MARK\x10\x1d\x12\x13\n" +
-	"\x0fEVENT_KIND_SKIP\x10\x1e*\x8c\x01\n" +
+	"\x0fEVENT_KIND_SKIP\x10\x1e\x12\x12\n" +
+	"\x0eEVENT_KIND_OWN\x10 *\x8c\x01\n" +
 	"\n" +
 	"LossReason\x12\x14\n" +
 	"\x10LOSS_REASON_NONE\x10\x00\x12\x17\n" +
@@ -9691,7 +9920,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),                  // 0: holdfast.v1.Status
 	(Role)(0),                    // 1: holdfast.v1.Role
@@ -9777,11 +10006,14 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*SessionEvents)(nil),        // 81: holdfast.v1.SessionEvents
 	(*StatusRequest)(nil),        // 82: holdfast.v1.StatusRequest
 	(*StatusResponse)(nil),       // 83: holdfast.v1.StatusResponse
-	(*Server)(nil),               // 84: holdfast.v1.Server
-	(*VolumeStatus)(nil),         // 85: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),         // 86: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),          // 87: holdfast.v1.TableStatus
-	(*ForgetClientRequest)(nil),  // 88: holdfast.v1.ForgetClientRequest
+	(*Cell)(nil),                 // 84: holdfast.v1.Cell
+	(*CellRange)(nil),            // 85: holdfast.v1.CellRange
+	(*CellPin)(nil),              // 86: holdfast.v1.CellPin
+	(*Server)(nil),               // 87: holdfast.v1.Server
+	(*VolumeStatus)(nil),         // 88: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),         // 89: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),          // 90: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil),  // 91: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -9887,85 +10119,88 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	0,   // 100: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
 	1,   // 101: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
 	9,   // 102: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	84,  // 103: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	87,  // 104: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	87,  // 103: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	90,  // 104: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
 	51,  // 105: holdfast.v1.StatusResponse.rings:type_name -> holdfast.v1.Ring
-	1,   // 106: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	85,  // 107: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	86,  // 108: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 109: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 110: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	19,  // 111: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	20,  // 112: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	21,  // 113: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	22,  // 114: holdfast.v1.LockService.Prove:input_type -> holdfast.v1.ProveRequest
-	24,  // 115: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	27,  // 116: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	28,  // 117: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	29,  // 118: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	30,  // 119: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	31,  // 120: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	32,  // 121: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	33,  // 122: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	49,  // 123: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	59,  // 124: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	61,  // 125: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	62,  // 126: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	64,  // 127: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	53,  // 128: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	56,  // 129: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	68,  // 130: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	16,  // 131: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 132: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
-	18,  // 133: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	35,  // 134: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	82,  // 135: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	36,  // 136: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	37,  // 137: holdfast.v1.LockService.Upgrade:input_type -> holdfast.v1.UpgradeRequest
-	38,  // 138: holdfast.v1.LockService.Takeover:input_type -> holdfast.v1.TakeoverRequest
-	39,  // 139: holdfast.v1.LockService.ChangeMembers:input_type -> holdfast.v1.ChangeMembersRequest
-	40,  // 140: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
-	43,  // 141: holdfast.v1.LockService.Login:input_type -> holdfast.v1.LoginRequest
-	88,  // 142: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 143: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 144: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 145: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 146: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 147: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	23,  // 148: holdfast.v1.LockService.Prove:output_type -> holdfast.v1.ProveResponse
-	25,  // 149: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 150: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 151: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 152: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 153: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 154: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 155: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	34,  // 156: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	50,  // 157: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	60,  // 158: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	63,  // 159: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	63,  // 160: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	65,  // 161: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	54,  // 162: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	57,  // 163: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	69,  // 164: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	11,  // 165: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 166: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
-	11,  // 167: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 168: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	83,  // 169: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 170: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	11,  // 171: holdfast.v1.LockService.Upgrade:output_type -> holdfast.v1.Answer
-	11,  // 172: holdfast.v1.LockService.Takeover:output_type -> holdfast.v1.Answer
-	11,  // 173: holdfast.v1.LockService.ChangeMembers:output_type -> holdfast.v1.Answer
-	41,  // 174: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
-	44,  // 175: holdfast.v1.LockService.Login:output_type -> holdfast.v1.LoginResponse
-	11,  // 176: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	143, // [143:177] is the sub-list for method output_type
-	109, // [109:143] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	84,  // 106: holdfast.v1.StatusResponse.cell:type_name -> holdfast.v1.Cell
+	85,  // 107: holdfast.v1.Cell.ranges:type_name -> holdfast.v1.CellRange
+	86,  // 108: holdfast.v1.Cell.pins:type_name -> holdfast.v1.CellPin
+	1,   // 109: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	88,  // 110: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	89,  // 111: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 112: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 113: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	19,  // 114: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	20,  // 115: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	21,  // 116: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	22,  // 117: holdfast.v1.LockService.Prove:input_type -> holdfast.v1.ProveRequest
+	24,  // 118: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	27,  // 119: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	28,  // 120: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	29,  // 121: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	30,  // 122: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	31,  // 123: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	32,  // 124: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	33,  // 125: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	49,  // 126: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	59,  // 127: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	61,  // 128: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	62,  // 129: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	64,  // 130: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	53,  // 131: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	56,  // 132: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	68,  // 133: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	16,  // 134: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 135: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
+	18,  // 136: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	35,  // 137: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	82,  // 138: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	36,  // 139: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	37,  // 140: holdfast.v1.LockService.Upgrade:input_type -> holdfast.v1.UpgradeRequest
+	38,  // 141: holdfast.v1.LockService.Takeover:input_type -> holdfast.v1.TakeoverRequest
+	39,  // 142: holdfast.v1.LockService.ChangeMembers:input_type -> holdfast.v1.ChangeMembersRequest
+	40,  // 143: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
+	43,  // 144: holdfast.v1.LockService.Login:input_type -> holdfast.v1.LoginRequest
+	91,  // 145: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 146: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 147: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 148: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 149: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 150: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	23,  // 151: holdfast.v1.LockService.Prove:output_type -> holdfast.v1.ProveResponse
+	25,  // 152: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 153: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 154: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 155: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 156: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 157: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 158: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	34,  // 159: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	50,  // 160: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	60,  // 161: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	63,  // 162: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	63,  // 163: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	65,  // 164: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	54,  // 165: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	57,  // 166: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	69,  // 167: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	11,  // 168: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 169: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
+	11,  // 170: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 171: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	83,  // 172: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 173: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	11,  // 174: holdfast.v1.LockService.Upgrade:output_type -> holdfast.v1.Answer
+	11,  // 175: holdfast.v1.LockService.Takeover:output_type -> holdfast.v1.Answer
+	11,  // 176: holdfast.v1.LockService.ChangeMembers:output_type -> holdfast.v1.Answer
+	41,  // 177: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
+	44,  // 178: holdfast.v1.LockService.Login:output_type -> holdfast.v1.LoginResponse
+	11,  // 179: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	146, // [146:180] is the sub-list for method output_type
+	112, // [112:146] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -10008,7 +10243,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   82,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
