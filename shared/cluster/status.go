@@ -56,6 +56,8 @@ const (
 	StatusLockChanged Status = 22
 	// StatusAlreadyDone: the slot that an acquire is for is done: nothing is left to do for it.
 	StatusAlreadyDone Status = 23
+	// StatusOtherLimit: who holds the lock, or waits for it, does so with another limit, or with none.
+	StatusOtherLimit Status = 24
 )
 
 var statusWords = [...]string{
@@ -83,6 +85,7 @@ var statusWords = [...]string{
 	StatusLimited:            "LIMITED",
 	StatusLockChanged:        "LOCK_CHANGED",
 	StatusAlreadyDone:        "ALREADY_DONE",
+	StatusOtherLimit:         "OTHER_LIMIT",
 }
 
 // Statuses returns every status that may answer a request, in order of their numbers.

@@ -54,7 +54,9 @@ const (
 	fieldMembers       protowire.Number = 33 // string, JSON
 	fieldAfter         protowire.Number = 34 // varint
 	fieldSlot          protowire.Number = 35 // string
-	fieldLast                           = fieldSlot
+	fieldLimit         protowire.Number = 36 // varint
+	fieldWeight        protowire.Number = 37 // varint
+	fieldLast                           = fieldWeight
 
 	// fieldSkippable is the first number that an older binary may skip.
 	fieldSkippable protowire.Number = 64
@@ -106,6 +108,8 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendString(b, fieldMembers, r.Members)
 	b = appendVarint(b, fieldAfter, uint64(r.After))
 	b = appendString(b, fieldSlot, string(r.Slot))
+	b = appendVarint(b, fieldLimit, uint64(r.Permit.Limit))
+	b = appendVarint(b, fieldWeight, uint64(r.Permit.Weight))
 	b = appendVarint(b, fieldTime, uint64(r.Time))
 	return appendString(b, fieldIdentity, r.Identity)
 }
@@ -348,6 +352,10 @@ func (r *Record) setFileField(num protowire.Number, v value) error {
 		r.After = cluster.Token(v.n)
 	case fieldSlot:
 		r.Slot = cluster.Slot(v.s)
+	case fieldLimit:
+		r.Permit.Limit, limit = uint32(v.n), 1<<32-1
+	case fieldWeight:
+		r.Permit.Weight, limit = uint32(v.n), 1<<32-1
 	case fieldTime:
 		r.Time, limit = int64(v.n), 1<<63-1
 	case fieldIdentity:

@@ -48,6 +48,12 @@ func samples() []record {
 		of(locktable.KindEnqueue, func(r *record) { r.TTL, r.Wait, r.Remember = time.Second, forever, true }),
 		of(locktable.KindRelease, func(r *record) { r.Token, r.Slot = 5, "2026-11-22T06:00:00Z" }),
 		of(locktable.KindGrant, func(r *record) { r.TTL, r.Slot = time.Second, "build-10" }),
+		of(locktable.KindGrant, func(r *record) {
+			r.TTL, r.Mode, r.Permit = time.Second, locktable.ModeShared, locktable.Permit{Limit: 1<<32 - 1, Weight: 1<<32 - 1}
+		}),
+		of(locktable.KindEnqueue, func(r *record) {
+			r.TTL, r.Wait, r.Mode, r.Permit = time.Second, forever, locktable.ModeShared, locktable.Permit{Limit: 3, Weight: 1}
+		}),
 		bare(locktable.KindSkip, func(r *record) { r.Lock, r.Client, r.Request = "x", "y", 1 }),
 		bare(locktable.KindForgetMark, func(r *record) { r.Lock = "x" }),
 		of(locktable.KindUnbind, func(r *record) { r.Token, r.File, r.Remember = 5, "a/b", true }),
@@ -146,7 +152,9 @@ func TestDecodeIsStrict(t *testing.T) {
 		want error
 	}{
 		"unknown field":         {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
-		"first unknown field":   {append(bytes.Clone(base), field(36, 1)...), locktable.ErrUnknownField},
+		"first unknown field":   {append(bytes.Clone(base), field(38, 1)...), locktable.ErrUnknownField},
+		"limit beyond its size": {append(bytes.Clone(base), field(36, 1<<32)...), locktable.ErrMalformed},
+		"weight without limit":  {append(bytes.Clone(base), field(37, 1)...), locktable.ErrMalformed},
 		"too high a level":      {append(append(bytes.Clone(base[:4]), field(3, 27)...), field(31, locktable.MaxLevel+1)...), locktable.ErrUnknownLevel},
 		"a bad list of servers": {protowire.AppendString(protowire.AppendTag(append(bytes.Clone(base[:4]), field(3, 28)...), 33, protowire.BytesType), " "+membersText), locktable.ErrMalformed},
 		"level beyond its size": {append(append(bytes.Clone(base[:4]), field(3, 27)...), field(31, 1<<32)...), locktable.ErrMalformed},

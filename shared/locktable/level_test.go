@@ -55,7 +55,7 @@ func TestLevelOnlyRises(t *testing.T) {
 // TestNewerLevelIsRefused: a binary neither applies a level that it does not know, nor loads a state with one, and says
 // which version it takes.
 func TestNewerLevelIsRefused(t *testing.T) {
-	const says = "it was raised to feature level 7 by holdfast 9.8, and this binary knows levels up to 6: run holdfast 9.8 or a newer one"
+	const says = "it was raised to feature level 8 by holdfast 9.8, and this binary knows levels up to 7: run holdfast 9.8 or a newer one"
 	h := newHarness(t)
 	refused := func(what string, err error) {
 		t.Helper()

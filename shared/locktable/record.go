@@ -24,11 +24,11 @@ type Kind uint8
 // which older binaries skip, may be in any.
 const (
 	// KindGrant gives Lock to Client: request, Lock, TTL, Mode, Holder, Metadata,
-	// MaxHold, Heartbeat, Remember, After, Slot. Token = LSN.
+	// MaxHold, Heartbeat, Remember, After, Slot, Permit. Token = LSN.
 	// If the request waits in the queue of Lock, its place is taken out.
 	KindGrant Kind = 1
 	// KindEnqueue puts a request at the end of a queue: request, Lock, TTL, Wait,
-	// Mode, Holder, Metadata, MaxHold, Heartbeat, Remember, Slot.
+	// Mode, Holder, Metadata, MaxHold, Heartbeat, Remember, Slot, Permit.
 	KindEnqueue Kind = 2
 	// KindRelease ends the grant Token of Lock: request, Lock, Token, Slot. With a Slot, which is that of the grant, that
 	// is done from now on.
@@ -105,11 +105,13 @@ const (
 	// BaseLevel is that of a table without a KindLevel, unless the cluster began with a higher one.
 	BaseLevel = 3
 	// MaxLevel is the highest level whose records this binary knows.
-	MaxLevel = 6
+	MaxLevel = 7
 	// MembersLevel is the lowest level at which the list of servers changes.
 	MembersLevel = 5
 	// MarksLevel is the lowest level at which anything is remembered of a lock that nobody holds.
 	MarksLevel = 6
+	// SemaphoresLevel is the lowest level at which a lock has a limit.
+	SemaphoresLevel = 7
 )
 
 // Mode is how a lock is held: by one holder alone, or by any number together.
@@ -205,6 +207,8 @@ type Record struct {
 	After cluster.Token
 	// Slot is what a grant, or a place, is for, and what a release has done.
 	Slot cluster.Slot
+	// Permit is what a grant, or a place, takes of a lock with a limit.
+	Permit Permit
 	// Time is when the primary decided the record, in milliseconds since 1970 by its
 	// clock. It is for people: nothing is decided by it.
 	Time int64
@@ -318,8 +322,9 @@ const (
 	hasMembers
 	hasAfter
 	hasSlot
+	hasPermit // the last of 32
 
-	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat | hasRemember | hasSlot
+	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat | hasRemember | hasSlot | hasPermit
 
 	mustRequest = hasClient | hasRequest
 	mayRequest  = mustRequest | hasLowWater | hasHash
@@ -395,6 +400,7 @@ func (r *Record) fields() fieldSet {
 	mark(r.Members != "", hasMembers)
 	mark(r.After != 0, hasAfter)
 	mark(r.Slot != "", hasSlot)
+	mark(r.Permit != Permit{}, hasPermit)
 	return set
 }
 
@@ -418,7 +424,7 @@ func (r *Record) Validate() error {
 	if err := r.validateNames(set); err != nil {
 		return err
 	}
-	if err := r.validateNumbers(); err != nil {
+	if err := errors.Join(r.validateNumbers(), r.Permit.check(r.Mode)); err != nil {
 		return err
 	}
 	if r.Kind == KindMembers {

@@ -34,6 +34,7 @@ var (
 	ErrLimited            = errors.New("a quota does not leave room for this")
 	ErrAlreadyDone        = errors.New("it is done already")
 	ErrLockChanged        = errors.New("others may have had the lock since")
+	ErrOtherLimit         = errors.New("the lock is used with another limit")
 	ErrUnknown            = errors.New("not known whether it was done: ask again with the same request ID")
 )
 
@@ -74,6 +75,7 @@ var statusTable = [...]row{
 	{cluster.StatusLimited, ErrLimited, codes.ResourceExhausted, http.StatusTooManyRequests},
 	{cluster.StatusLockChanged, ErrLockChanged, codes.OK, http.StatusPreconditionFailed},
 	{cluster.StatusAlreadyDone, ErrAlreadyDone, codes.OK, http.StatusConflict},
+	{cluster.StatusOtherLimit, ErrOtherLimit, codes.OK, http.StatusConflict},
 }
 
 // find returns the row of a status. What this binary does not know, a newer server's
