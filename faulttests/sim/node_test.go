@@ -281,16 +281,16 @@ func TestUpgradeWaitsForAllServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(levelWait / 2)
-		tries("server 2 is back", locktable.MaxLevel, cluster.StatusError, "server 2 knows level 6, and has said so for 4s: 10s are needed")
+		tries("server 2 is back", locktable.MaxLevel, cluster.StatusError, "server 2 knows level 7, and has said so for 4s: 10s are needed")
 		time.Sleep(levelWait/2 + time.Second)
-		tries("a level that nobody knows", locktable.MaxLevel+1, cluster.StatusInvalidArgument, "the highest that a server knows is 6")
+		tries("a level that nobody knows", locktable.MaxLevel+1, cluster.StatusInvalidArgument, "the highest that a server knows is 7")
 		if out, err := c.server(2).node.Upgrade(t.Context(), locktable.MaxLevel); err != nil || out.Status != cluster.StatusSecondaryMode {
 			t.Errorf("a replica raises the level: %v, %v", out.Status, err)
 		}
 		if s := c.server(1).node.Status(); s.Level != 3 || s.Next != locktable.MaxLevel || len(s.NextWaits) > 0 {
 			t.Errorf("all say so: %d, %d, %q", s.Level, s.Next, s.NextWaits)
 		}
-		tries("all say so", locktable.MaxLevel, cluster.StatusOK, "feature level 6")
+		tries("all say so", locktable.MaxLevel, cluster.StatusOK, "feature level 7")
 		tries("again", locktable.MaxLevel, cluster.StatusOK, "already")
 		time.Sleep(time.Second)
 		for id := cluster.ServerID(1); id <= 3; id++ {
