@@ -3,6 +3,7 @@
 package clientlib
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,23 @@ func checkAcquire(lock LockName, o AcquireOptions) error {
 			return wire.Invalid(fmt.Sprintf("slot %s in shared mode: what is done once is done by one holder", o.Once))
 		}
 	}
+	if err := checkPermit(o); err != nil {
+		return err
+	}
 	return checkText(o.Metadata)
+}
+
+// checkPermit refuses what no lock with a limit grants.
+func checkPermit(o AcquireOptions) error {
+	switch {
+	case o.Weight > o.Limit:
+		return wire.Invalid(fmt.Sprintf("weight %d of %d permits: use a Weight up to the Limit", o.Weight, o.Limit))
+	case o.Limit != 0 && o.Shared:
+		return wire.Invalid("a limit and shared mode: leave one of them out")
+	case o.Limit != 0 && o.Once != "":
+		return wire.Invalid(fmt.Sprintf("slot %s and a limit: what is done once is done by one holder", o.Once))
+	}
+	return nil
 }
 
 // checkText refuses texts that are not UTF-8: no message could carry them, and they would be
@@ -222,7 +239,7 @@ func (c *Client) acquire(ctx context.Context, from *registration, lock LockName,
 				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater,
 				Lock: string(lock), TtlMs: o.TTL.Milliseconds(), WaitMs: &wait, Holder: c.holder, Metadata: o.Metadata,
 				MaxHoldMs: o.MaxHold.Milliseconds(), Heartbeat: o.Heartbeat, Mode: modeOf(o.Shared),
-				AfterToken: uint64(o.AfterToken), Remember: o.Remember, Once: o.Once,
+				AfterToken: uint64(o.AfterToken), Remember: o.Remember, Once: o.Once, Limit: o.Limit, Weight: o.Weight,
 			})
 		})
 	defer finish()
@@ -234,7 +251,7 @@ func (c *Client) acquire(ctx context.Context, from *registration, lock LockName,
 	l := newLock(c, lock, Token(a.GetToken()), Epoch(a.GetEpoch()))
 	l.from, l.owner, l.heartbeat = from, ClientID(who), o.Heartbeat
 	l.once = o.Once != ""
-	if why := wire.Unmarked(a, o.AfterToken != 0 || o.Remember || l.once); why != nil {
+	if why := cmp.Or(wire.Unmarked(a, o.AfterToken != 0 || o.Remember || l.once), wire.Unlimited(a, o.Limit, o.Weight)); why != nil {
 		return nil, c.drop(ctx, l, (&call{op: "acquire", lock: lock}).fail(why))
 	}
 	l.grant(o.TTL, sent, min(o.TTL, wire.Millis(a.GetTtlMs())), 0)

@@ -61,6 +61,8 @@ type Verified struct {
 	// Shared reports whether others may hold the lock, too: what only a holder alone may do,
 	// this one must not.
 	Shared bool
+	// Limit and Weight are those of AcquireOptions, for a lock with a limit.
+	Limit, Weight uint32
 }
 
 // Verify checks that a token is the live one of its lock, or one of those that share it, before
@@ -75,7 +77,7 @@ func (c *Client) Verify(ctx context.Context, lock LockName, token Token) (Verifi
 	if err != nil {
 		return Verified{}, err
 	}
-	return Verified{Remaining: wire.Millis(a.GetTtlMs()), Shared: a.GetMode() == pb.Mode_MODE_SHARED}, nil
+	return Verified{Remaining: wire.Millis(a.GetTtlMs()), Shared: a.GetMode() == pb.Mode_MODE_SHARED, Limit: a.GetLimit(), Weight: a.GetWeight()}, nil
 }
 
 // Outcome returns what became of a request of any client. It changes nothing. For a request that

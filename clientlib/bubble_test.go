@@ -124,7 +124,7 @@ func TestDoneAgainIsNoLoss(t *testing.T) {
 func TestGrantWithoutItsConditionIsGivenBack(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		w.mu.unmarked = true
-		for _, o := range []AcquireOptions{{Once: "1"}, {AfterToken: 7}, {Remember: true}, {Once: "1", Wait: Forever}} {
+		for _, o := range []AcquireOptions{{Once: "1"}, {AfterToken: 7}, {Remember: true}, {Once: "1", Wait: Forever}, {Limit: 2}, {Limit: 2, Weight: 2, Wait: Forever}} {
 			if l, err := w.c.Acquire(t.Context(), "a", o); !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), "older version") {
 				t.Errorf("%+v: %v, %v", o, l, err)
 			}
@@ -134,6 +134,13 @@ func TestGrantWithoutItsConditionIsGivenBack(t *testing.T) {
 			}
 		}
 		w.acquire("a", AcquireOptions{})
+		w.mu.unmarked = false
+		w.acquire("b", AcquireOptions{Limit: 2})
+		for _, o := range []AcquireOptions{{Weight: 1}, {Limit: 2, Weight: 3}, {Limit: 2, Shared: true}, {Limit: 2, Once: "1"}} {
+			if _, err := w.c.Acquire(t.Context(), "a", o); !errors.Is(err, ErrInvalidArgument) {
+				t.Errorf("%+v: %v", o, err)
+			}
+		}
 	})
 }
 

@@ -132,6 +132,8 @@ func advice(err error, client ClientID) string {
 		return "open a new client"
 	case cluster.StatusLockChanged:
 		return "read anew what the lock protects: acquire it without AfterToken"
+	case cluster.StatusOtherLimit:
+		return "use the Limit of the others, or another lock"
 	case cluster.StatusWrongCell:
 		return "connect to the servers of that cell"
 	case cluster.StatusTooLarge:

@@ -92,6 +92,8 @@ type Event struct {
 	Actor, Reason string
 	// Shared reports whether a grant or a wait is for the lock in shared mode.
 	Shared bool
+	// Limit and Weight are those of a grant or a wait.
+	Limit, Weight uint32
 	// Metadata is that of a grant or a wait, or the new one.
 	Metadata string
 	Server   ServerID
@@ -136,7 +138,7 @@ func eventOf(e *pb.Event) Event {
 		Kind: EventKind(wire.EventWord(e.GetKind())), LSN: LSN(e.GetLsn()), Epoch: Epoch(e.GetEpoch()),
 		Lock: LockName(e.GetLock()), Token: Token(e.GetToken()),
 		Client: ClientID(e.GetClientId()), Request: RequestID(e.GetRequestId()),
-		TTL: wire.Millis(e.GetTtlMs()), Wait: wait, Shared: e.GetMode() == pb.Mode_MODE_SHARED,
+		TTL: wire.Millis(e.GetTtlMs()), Wait: wait, Shared: e.GetMode() == pb.Mode_MODE_SHARED, Limit: e.GetLimit(), Weight: e.GetWeight(),
 		Holder: holderOf(h), Identity: h.GetIdentity(),
 		File: FileName(e.GetFile()), Generation: Generation(e.GetGeneration()),
 		Offset: e.GetOffset(), Length: e.GetLength(), CRC32C: e.GetCrc32C(),

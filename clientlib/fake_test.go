@@ -75,11 +75,17 @@ type fakeTerms struct {
 	ttl, maxHold int64
 	heartbeat    bool
 	marked       bool
+	// limit and weight are told with the grant; locks of the fake have one holder whatever they are.
+	limit, weight uint32
 }
 
 func (f *fakeCluster) termsOf(r *pb.AcquireRequest) fakeTerms {
 	marked := !f.mu.unmarked && (r.AfterToken != 0 || r.Remember || r.Once != "")
-	return fakeTerms{ttl: r.TtlMs, maxHold: r.MaxHoldMs, heartbeat: r.Heartbeat, marked: marked}
+	terms := fakeTerms{ttl: r.TtlMs, maxHold: r.MaxHoldMs, heartbeat: r.Heartbeat, marked: marked}
+	if !f.mu.unmarked && r.Limit != 0 {
+		terms.limit, terms.weight = r.Limit, max(1, r.Weight)
+	}
+	return terms
 }
 
 // hear renews the lease, as any word of its client does unless it wants heartbeats.
@@ -187,7 +193,7 @@ func (f *fakeCluster) grantOn(key fakeKey, lock string, terms fakeTerms) *pb.Ans
 	f.mu.lsn++
 	l := f.lock(lock)
 	l.client, l.token, l.request, l.terms, l.granted, l.renewed = key.client, f.mu.lsn, key.id, terms, time.Now(), time.Now()
-	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: terms.ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn, Marked: terms.marked}
+	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: terms.ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn, Marked: terms.marked, Limit: terms.limit, Weight: terms.weight}
 	f.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_GRANT, Lock: lock, Token: f.mu.lsn})
 	f.keep(key, a)
 	return a

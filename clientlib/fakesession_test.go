@@ -226,7 +226,7 @@ func (x *fakeStream) operation(op *pb.Operation) {
 	answer := &pb.Answer{
 		Status: a.Status, Message: a.Message, Correlation: op.Correlation, Repeat: a.Repeat, Epoch: a.Epoch, Lsn: a.Lsn, Token: a.Token, TtlMs: a.TtlMs,
 		Holder: a.Holder, QueueLength: a.QueueLength, Receipt: a.Receipt, Committed: a.Committed, Primary: a.Primary, RetryAfterMs: a.RetryAfterMs,
-		HoldLeftMs: a.HoldLeftMs, Ask: a.Ask, Marked: a.Marked,
+		HoldLeftMs: a.HoldLeftMs, Ask: a.Ask, Marked: a.Marked, Limit: a.Limit, Weight: a.Weight,
 	}
 	x.tell(&pb.SessionResponse{Answers: []*pb.Answer{answer}})
 }

@@ -76,6 +76,9 @@ type LockInfo struct {
 	// Done is the highest slot of the lock that is done (see AcquireOptions.Once), "" for none, and DoneToken the token under which it was.
 	Done      string
 	DoneToken Token
+	// Limit is that of those who hold the lock or wait for it (see AcquireOptions.Limit), 0 for none, and PermitsTaken is how many permits the
+	// holders have; in a reset of a watch 0, if not all of them are listed.
+	Limit, PermitsTaken uint32
 	// Waiters are the first in the queue, and Files the bound files; List leaves them out.
 	Waiters []WaiterInfo
 	Files   []FileInfo
@@ -121,6 +124,8 @@ type WaiterInfo struct {
 	Metadata string
 	// Shared reports whether it waits to share the lock.
 	Shared bool
+	// Limit and Weight are those of AcquireOptions.
+	Limit, Weight uint32
 	// Identity is that of the client, such as user:alice; "" for none.
 	Identity string
 }
@@ -175,11 +180,12 @@ func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 	g := l.GetGrant()
 	info := LockInfo{
 		Name: LockName(l.GetName()), Holders: int(l.GetHolders()), QueueLength: int(l.GetQueueLength()), FileCount: int(l.GetFileCount()), LastToken: Token(l.GetLastToken()),
-		Done: l.GetDone(), DoneToken: Token(l.GetDoneToken()),
+		Done: l.GetDone(), DoneToken: Token(l.GetDoneToken()), Limit: l.GetLimit(), PermitsTaken: l.GetPermitsTaken(),
 		Epoch: Epoch(epoch), LSN: LSN(lsn), Age: wire.Millis(ageMs),
 	}
 	if g != nil {
 		h := wire.GrantHolder(g, l.GetHolders())
+		h.PermitsTaken = l.GetPermitsTaken()
 		info.Holder = &h
 		info.Since, info.Metadata, info.Ask = moment(g.SinceUnixMs), g.Metadata, askOf(g.Ask)
 		info.TTL, info.Remaining = wire.Millis(g.TtlMs), wire.Millis(g.RemainingMs)
@@ -203,7 +209,7 @@ func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 			TTL: wire.Millis(w.TtlMs), Wait: wait,
 			Holder: holderOf(h),
 			Since:  moment(w.SinceUnixMs), Metadata: w.Metadata, Shared: w.Mode == pb.Mode_MODE_SHARED,
-			Identity: h.GetIdentity(),
+			Limit: w.Limit, Weight: w.Weight, Identity: h.GetIdentity(),
 		})
 	}
 	for _, f := range l.GetFiles() {

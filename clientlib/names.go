@@ -111,6 +111,7 @@ const (
 	StatusLimited            = cluster.StatusLimited
 	StatusLockChanged        = cluster.StatusLockChanged
 	StatusAlreadyDone        = cluster.StatusAlreadyDone
+	StatusOtherLimit         = cluster.StatusOtherLimit
 	StatusWrongCell          = cluster.StatusWrongCell
 )
 
@@ -165,6 +166,9 @@ var (
 	ErrWrongCell = wire.ErrWrongCell
 	// ErrAlreadyDone: the slot of AcquireOptions.Once is done: nothing is left to do for it.
 	ErrAlreadyDone = wire.ErrAlreadyDone
+	// ErrOtherLimit: others hold the lock, or wait for it, with another AcquireOptions.Limit, or with none. The text of the error
+	// says which.
+	ErrOtherLimit = wire.ErrOtherLimit
 	// ErrStorageUnavailable: the volume or the file cannot take this now. Nothing was done.
 	ErrStorageUnavailable = wire.ErrStorageUnavailable
 	// ErrSecondaryMode: the server is not the primary.

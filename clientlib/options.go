@@ -168,6 +168,12 @@ type AcquireOptions struct {
 	// waits. Where the holder fails before, the next one gets the lock. Slots come in order, numbers in them by their
 	// value. What is done is remembered as long as with Remember. Printable ASCII without spaces, at most 64 bytes.
 	Once string
+	// Limit makes the lock a semaphore: it is held by as many at a time as there are permits. All who hold the lock or wait for it have to
+	// give the same Limit, else the error is ErrOtherLimit; nobody sets it up before. Whoever comes first is served first, also one that needs
+	// much. Each holder has a lease, a token and metadata of its own, and can append nothing. 0 = no limit: see Shared.
+	Limit uint32
+	// Weight is how many of the permits this holder takes, at most Limit. 0 = 1.
+	Weight uint32
 }
 
 // BreakOptions say how an operator ends a grant.

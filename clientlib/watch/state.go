@@ -82,6 +82,7 @@ func lockStateOf(l *clientlib.LockInfo) LockState {
 		s.Holder = *l.Holder
 		s.Holder.Mode = cmp.Or(s.Holder.Mode, clientlib.ModeExclusive) // an older server leaves it out
 		s.Holder.Holders = max(1, s.Holder.Holders)
+		s.Holder.PermitsTaken = 0 // the holders tell theirs
 	}
 	if l.Ask != nil {
 		s.Ask = *l.Ask
@@ -279,7 +280,7 @@ func sharerOf(e *clientlib.Event) *Sharer {
 	return &Sharer{
 		HolderInfo: clientlib.HolderInfo{
 			Client: e.Client, Token: e.Token, Host: e.Holder.Host, PID: int64(e.Holder.PID), Command: e.Holder.Command,
-			Since: clientlib.Moment(e.Time.UnixMilli()), Mode: modeOf(e.Shared), Identity: e.Identity,
+			Since: clientlib.Moment(e.Time.UnixMilli()), Mode: modeOf(e.Shared), Identity: e.Identity, Limit: e.Limit, Weight: e.Weight,
 		},
 		TTL: e.TTL, GrantEpoch: e.Epoch, Request: e.Request, Metadata: e.Metadata,
 	}

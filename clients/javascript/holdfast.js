@@ -251,13 +251,17 @@ export class Holdfast {
   // once is a slot, such as "2026-11-22" or "build-17", for which something is done once: when Lock.done has said so, the status is
   // ALREADY_DONE. remember has the service remember the lock's last token, for a later afterToken: it acquires the lock only if nobody was
   // granted it since it was granted under that token, and does not wait; the status is LOCK_CHANGED otherwise, also where nobody knows.
-  async acquire(name, { once, remember = false, afterToken, ttl = 30000, wait = afterToken === undefined ? Infinity : 0, shared = false, metadata, signal } = {}) {
+  //
+  // limit leaves the lock to so many holders at a time, of whose permits this one takes weight (1). All who hold it or wait for it have to give
+  // the same limit; the status is OTHER_LIMIT otherwise.
+  async acquire(name, { once, remember = false, afterToken, ttl = 30000, wait = afterToken === undefined ? Infinity : 0, shared = false, limit, weight = 1, metadata, signal } = {}) {
+    if (limit === undefined ? weight !== 1 : !(weight >= 1 && weight <= limit) || shared || once) throw new TypeError("weight is from 1 to limit, and a limit goes neither with shared nor with once");
     if (once === "") throw new TypeError("the slot of once is empty: name a day or a build");
     const began = now();
     const marks = { ...(once && { once }), ...(remember && { remember }), ...(afterToken !== undefined && { after_token: afterToken }) };
     for (let forgotten = 0; ;) {
       signal?.throwIfAborted();
-      const fields = { lock: name, ttl: span(ttl), wait: span(wait === Infinity ? wait : Math.max(0, wait - since(began))), mode: shared ? "shared" : "exclusive", ...marks };
+      const fields = { lock: name, ttl: span(ttl), wait: span(wait === Infinity ? wait : Math.max(0, wait - since(began))), mode: shared ? "shared" : "exclusive", ...marks, ...(limit !== undefined && { limit, weight }) };
       if (metadata) fields.metadata = metadata;
       const m = await this.#send("acquire", fields, { waits: wait > 0, ttl, lock: name, signal });
       if (m.status === "LEASE_EXPIRED" && (wait === Infinity || since(began) < wait)) continue; // it was granted while no answer came, and has ended
@@ -266,6 +270,10 @@ export class Holdfast {
       if (Object.keys(marks).length > 0 && !m.marked) {
         this.letGo({ name, token: m.token }).catch(() => {}); // it ends with its lease otherwise
         throw new HoldfastError("INVALID_ARGUMENT", `acquire ${JSON.stringify(name)}: the server is of an older version, which does not know what a lock remembers: upgrade all servers, then type holdfast upgrade --finish`, { answer: m });
+      }
+      if (limit !== undefined && (m.limit !== limit || m.weight !== weight)) {
+        this.letGo({ name, token: m.token }).catch(() => {}); // as above
+        throw new HoldfastError("INVALID_ARGUMENT", `acquire ${JSON.stringify(name)}: the server is of an older version, which does not know locks with a limit: upgrade all servers, then type holdfast upgrade --finish`, { answer: m });
       }
       const lock = await this.#take(name, m, ttl, once);
       if (!lock) continue;

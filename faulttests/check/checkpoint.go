@@ -108,16 +108,18 @@ func (x *reference) compareLock(name cluster.LockName, parts []*locktable.LockSt
 	type hold struct {
 		token  cluster.Token
 		shared bool
+		permit locktable.Permit
 	}
 	type place struct {
 		request
 		shared bool
+		permit locktable.Permit
 	}
 	var holds, wantHolds []hold
 	var waiters []locktable.WaiterState
 	for _, s := range parts {
 		if g := s.Grant; g != nil {
-			holds = append(holds, hold{g.Token, g.Mode == locktable.ModeShared})
+			holds = append(holds, hold{g.Token, g.Mode == locktable.ModeShared, permitOf(g.Permit)})
 		}
 		waiters = append(waiters, s.Waiters...)
 	}
@@ -125,18 +127,26 @@ func (x *reference) compareLock(name cluster.LockName, parts []*locktable.LockSt
 	slices.SortFunc(waiters, func(a, b locktable.WaiterState) int { return cmp.Compare(a.LSN, b.LSN) })
 	var queue, wantQueue []place
 	for _, w := range waiters {
-		queue = append(queue, place{request{w.ClientID, w.RequestID}, w.Mode == locktable.ModeShared})
+		queue = append(queue, place{request{w.ClientID, w.RequestID}, w.Mode == locktable.ModeShared, permitOf(w.Permit)})
 	}
 	for _, h := range l.holds {
-		wantHolds = append(wantHolds, hold{h.token, h.shared})
+		wantHolds = append(wantHolds, hold{h.token, h.shared, locktable.Permit{Limit: h.limit, Weight: h.weight}})
 	}
 	for _, p := range l.queue {
-		wantQueue = append(wantQueue, place{p.request, p.shared})
+		wantQueue = append(wantQueue, place{p.request, p.shared, locktable.Permit{Limit: p.limit, Weight: p.weight}})
 	}
 	if !slices.Equal(holds, wantHolds) || !slices.Equal(queue, wantQueue) {
 		return fmt.Errorf("lock %s has holders %+v and waiters %+v, the log makes %+v and %+v", name, holds, queue, wantHolds, wantQueue)
 	}
 	return nil
+}
+
+// permitOf returns what stands in a checkpoint, the zero value if nothing does.
+func permitOf(p *locktable.Permit) locktable.Permit {
+	if p == nil {
+		return locktable.Permit{}
+	}
+	return *p
 }
 
 func (x *reference) compareFile(s *locktable.FileEntity) error {

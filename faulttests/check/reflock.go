@@ -29,6 +29,8 @@ type refHold struct {
 	// ttl is that of the lease, and maxHold how long it lasts at most; 0 = without end.
 	ttl, maxHold time.Duration
 	slot         cluster.Slot // what it is for
+	// limit is how many permits the lock has, and weight how many this grant takes; 0 = none.
+	limit, weight uint32
 }
 
 // leaseSlack is how much earlier than its lease, in milliseconds, a grant may end by the time
@@ -51,7 +53,9 @@ type refPlace struct {
 	shared bool
 	turn   bool         // one of a phase that has begun
 	slot   cluster.Slot // what it waits for
-	passed int          // exclusive holders that were granted before this shared request
+	// limit and weight are as in refHold.
+	limit, weight uint32
+	passed        int // exclusive holders that were granted before this shared request
 }
 
 func (x *reference) lock(name cluster.LockName) *refLock {
@@ -95,6 +99,12 @@ func (l *refLock) loner() int {
 
 // next returns the index of the request whose turn it is, -1 if there is none.
 func (l *refLock) next() int {
+	if len(l.queue) > 0 && l.queue[0].limit > 0 { // strictly in order
+		if l.full(l.queue[0].limit, l.queue[0].weight) {
+			return -1
+		}
+		return 0
+	}
 	if i := slices.IndexFunc(l.queue, func(p refPlace) bool { return p.turn }); i >= 0 {
 		return i
 	}
@@ -111,8 +121,37 @@ func (l *refLock) opens() {
 	}
 }
 
+// full reports whether so many permits more are too many.
+func (l *refLock) full(limit, weight uint32) bool {
+	sum := uint64(weight)
+	for _, h := range l.holds {
+		sum += uint64(h.weight)
+	}
+	return sum > uint64(limit)
+}
+
+// disagrees reports whether somebody holds the lock, or waits for it, with another limit.
+func (l *refLock) disagrees(limit uint32) bool {
+	return slices.ContainsFunc(l.holds, func(h refHold) bool { return h.limit != limit }) ||
+		slices.ContainsFunc(l.queue, func(p refPlace) bool { return p.limit != limit })
+}
+
+// limited judges what a grant or a place takes of a limit.
+func (l *refLock) limited(r *locktable.Record, bad badFunc) {
+	limit, weight := r.Permit.Limit, r.Permit.Weight
+	if l.disagrees(limit) {
+		bad(I1, "lock %s is used with another limit than %d", r.Lock, limit)
+	}
+	if (limit > 0) != (weight > 0) || weight > limit || limit > 0 && r.Mode != locktable.ModeShared {
+		bad(I1, "it takes %d of %d permits of lock %s", weight, limit, r.Lock)
+	}
+}
+
 // enters reports whether a request which has no place need not wait.
-func (l *refLock) enters(shared bool) bool {
+func (l *refLock) enters(shared bool, limit, weight uint32) bool {
+	if limit > 0 {
+		return len(l.queue) == 0 && !l.full(limit, weight)
+	}
 	return len(l.queue) == 0 && (len(l.holds) == 0 || shared && !l.alone())
 }
 
@@ -123,9 +162,14 @@ func (x *reference) grant(r *locktable.Record, bad badFunc) {
 	if l.alone() || !shared && len(l.holds) > 0 {
 		bad(I1, "lock %s is held under token %d by %v", r.Lock, l.holds[0].token, l.holds[0].owner)
 	}
+	l.limited(r, bad)
+	limit, weight := r.Permit.Limit, r.Permit.Weight
+	if limit > 0 && l.full(limit, weight) {
+		bad(I1, "%d more of the %d permits of lock %s are not free: %d hold it", weight, limit, r.Lock, len(l.holds))
+	}
 	i := l.find(who)
 	switch {
-	case i < 0 && !l.enters(shared):
+	case i < 0 && !l.enters(shared, limit, weight):
 		bad(I11, "lock %s goes to %v, who did not wait, before %d who do", r.Lock, who, len(l.queue))
 	case i >= 0 && i != l.next():
 		bad(I11, "lock %s goes to %v, but it is the turn of number %d of %d in line", r.Lock, who, l.next(), len(l.queue))
@@ -133,12 +177,12 @@ func (x *reference) grant(r *locktable.Record, bad badFunc) {
 		bad(I11, "%d held lock %s alone while %v waited to share it", l.queue[i].passed, r.Lock, who)
 	}
 	if i >= 0 {
-		if l.queue[i].shared != shared {
+		if p := l.queue[i]; p.shared != shared || p.limit != limit || p.weight != weight {
 			bad(I11, "%v waited for lock %s in another mode", who, r.Lock)
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
 	}
-	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared, since: r.Time, lease: leaseOf(r), ttl: r.TTL, maxHold: r.MaxHold, slot: r.Slot})
+	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared, since: r.Time, lease: leaseOf(r), ttl: r.TTL, maxHold: r.MaxHold, slot: r.Slot, limit: limit, weight: weight})
 	x.remember(r, bad)
 	for j := range l.queue {
 		if !shared {
@@ -164,7 +208,8 @@ func (x *reference) remember(r *locktable.Record, bad badFunc) {
 
 func (x *reference) enqueue(r *locktable.Record, bad badFunc) {
 	l, who, shared := x.lock(r.Lock), request{r.Client, r.Request}, r.Mode == locktable.ModeShared
-	if l.enters(shared) {
+	l.limited(r, bad)
+	if l.enters(shared, r.Permit.Limit, r.Permit.Weight) {
 		bad(I11, "%v waits for lock %s, which is free", who, r.Lock)
 	}
 	if l.find(who) >= 0 {
@@ -173,8 +218,8 @@ func (x *reference) enqueue(r *locktable.Record, bad badFunc) {
 	if x.wasDone(who) {
 		bad(I7, "%v was executed before and waits now", who)
 	}
-	turn := shared && !l.alone() && l.loner() < 0 // a phase is being granted
-	l.queue = append(l.queue, refPlace{request: who, shared: shared, turn: turn, slot: r.Slot})
+	turn := shared && r.Permit.Limit == 0 && !l.alone() && l.loner() < 0 // a phase is being granted
+	l.queue = append(l.queue, refPlace{request: who, shared: shared, turn: turn, slot: r.Slot, limit: r.Permit.Limit, weight: r.Permit.Weight})
 	x.raise(r)
 }
 
@@ -234,7 +279,7 @@ func (x *reference) say(r *locktable.Record, bad badFunc) {
 			h.since, h.lease = r.Time, r.TTL.Milliseconds()
 		}
 	case locktable.KindDowngrade:
-		if h.shared {
+		if h.shared || h.limit > 0 {
 			bad(I1, "token %d of lock %s is shared already", r.Token, r.Lock)
 		}
 		h.shared = true

@@ -111,7 +111,7 @@ func (x *Log) end(token cluster.Token, r *locktable.Record, why history.Why) *hi
 	g := &h.grant
 	e := &history.End{
 		LSN: r.LSN, Epoch: r.Epoch, Time: r.Time, Why: why, Lock: g.Lock, Token: cluster.Token(g.LSN), Granted: g.Epoch, Since: g.Time,
-		Client: g.Client, Request: g.Request, TTL: g.TTL, Mode: g.Mode, Holder: g.Holder, Metadata: h.said,
+		Client: g.Client, Request: g.Request, TTL: g.TTL, Mode: g.Mode, Permit: g.Permit, Holder: g.Holder, Metadata: h.said,
 		Identity: x.owners[g.Client],
 	}
 	switch why {

@@ -96,7 +96,7 @@ var leftoverMutants = []Mutant{
 		Name: "acquire-waits-for-its-own-run", Also: "",
 		Rule: "a command within a run of the same lock does not wait for it (package cli, within)",
 		Edits: []Edit{{"cmd/holdfast/cli/within.go",
-			"	if !l.shared || v.GetMode() != pb.Mode_MODE_SHARED {\n		return nil, held", "	if !l.shared || v.GetMode() != pb.Mode_MODE_SHARED {\n		return nil, nil"}},
+			"v.GetMode() != pb.Mode_MODE_SHARED {\n		return nil, held", "v.GetMode() != pb.Mode_MODE_SHARED {\n		return nil, nil"}},
 		By:   unit("cmd/holdfast/cli", "TestCommandsWithinARun"),
 		Dies: "acquire.*want code 42 and a word of the run above",
 	},

@@ -112,9 +112,7 @@ var markMutants = []Mutant{
 		Name: "ring-of-one",
 		Rule: "a client that waits for its own lock is no ring: another of its threads has it (package locktable, Ring)",
 		Edits: []Edit{
-			{"shared/locktable/rings.go", `			if g.client == c || !g.client.tied {
-`, `			if !g.client.tied {
-`},
+			{"shared/locktable/rings.go", `if g.client == c || !g.client.tied || `, `if !g.client.tied || `},
 		},
 		By: unit("shared/locktable", "^TestRings$"), Dies: `a chain: the rings are`,
 	},
@@ -245,7 +243,7 @@ var markMutants = []Mutant{
 		Name: "marked-grant-untold",
 		Rule: "a grant tells that it has what was asked of it, over a session, too (package convert, AppendOutcome)",
 		Edits: []Edit{
-			{"shared/wire/convert/frame.go", `out.Ask != nil || out.Marked || out.Status`, `out.Ask != nil || out.Status`},
+			{"shared/wire/convert/frame.go", `out.Ask != nil || out.Marked || out.Permit`, `out.Ask != nil || out.Permit`},
 		},
 		By: unit("clientlib/holdfasttest", "^TestAfterToken$"), Dies: `older version`,
 	},

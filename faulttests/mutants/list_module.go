@@ -154,4 +154,12 @@ var moduleMutants = []Mutant{
 		},
 		By: unit("shared/frontend/ws", "^TestModuleDoneGoesOn$"), Dies: `--- FAIL: TestModuleDoneGoesOn`,
 	},
+	{
+		Name: "module-takes-an-unlimited-grant", Also: "",
+		Rule: "a grant of a server that ignored the limit is given back (holdfast.js, acquire)",
+		Edits: []Edit{
+			{"clients/javascript/holdfast.js", `      if (limit !== undefined && (m.limit`, `      if (false && (m.limit`},
+		},
+		By: unit("shared/frontend/ws", "^TestModuleMarks$"), Dies: `granted false`,
+	},
 }

@@ -132,7 +132,7 @@ var sharedMutants = []Mutant{
 		Name: "phases-add-up",
 		Rule: "those who hold a lock and those who wait to share it are bounded together (package locktable, MaxHolders)",
 		Edits: []Edit{
-			{"shared/locktable/waiters.go", `l.holders()+l.sharedWaiting() >= MaxHolders+MaxQueue`, `l.sharedWaiting() >= MaxHolders+MaxQueue`},
+			{"shared/locktable/waiters.go", `l.holders()+l.together() >= MaxHolders+MaxQueue`, `l.together() >= MaxHolders+MaxQueue`},
 		},
 		By: unit("shared/locktable", "TestPhasesDoNotAddUp"), Dies: `round \d+: \d+ holders`,
 	},
@@ -196,7 +196,7 @@ var sharedMutants = []Mutant{
 		Name: "history-without-mode",
 		Rule: "what ended says how it was held (package history)",
 		Edits: []Edit{
-			{"shared/history/record.go", `Mode: g.Mode, Holder`, `Holder`},
+			{"shared/history/record.go", `Mode: g.Mode, Permit`, `Permit`},
 		},
 		By: unit("shared/frontend", "TestHistoryTellsTheMode"), Dies: `(downgraded|shared) was held as \[\S* ?.*Mode:exclusive`,
 	},
@@ -204,7 +204,7 @@ var sharedMutants = []Mutant{
 		Name: "verify-takes-readers-for-writers",
 		Rule: "a token that is verified is told to be shared (VerifyRequest)",
 		Edits: []Edit{
-			{"shared/frontend/service/service.go", `mode = pb.Mode(g.Mode).Enum()`, `mode = pb.Mode_MODE_EXCLUSIVE.Enum()`},
+			{"shared/frontend/service/service.go", `mode, out.Permit = pb.Mode(g.Mode).Enum(), `, `mode, out.Permit = pb.Mode_MODE_EXCLUSIVE.Enum(), `},
 		},
 		By: unit("shared/frontend", "TestVerifyTellsTheMode"), Dies: `token \d of \w: [^\n]*mode:MODE_EXCLUSIVE <nil>, want "shared"`,
 	},

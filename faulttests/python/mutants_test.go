@@ -149,6 +149,11 @@ var mutants = []mutant{
 		"test_marks.RememberTest.test_grant_without_its_condition_is_given_back", "InvalidArgument not raised",
 	},
 	{
+		"unlimited-grant-is-taken", "a grant of a server that ignored the limit is given back",
+		"_lock.py", `if lock.limit is not None and (a.number`, `if False and (a.number`,
+		"test_marks.LimitTest.test_grant_without_its_limit_is_given_back", "InvalidArgument not raised",
+	},
+	{
 		"half-a-reset", "a reset that broke off begins anew",
 		"_watch.py", `if not reset.get("part"):`, `if False:`,
 		"test_others.WatchTest.test_reset_that_breaks_off_begins_anew", "Lists differ",

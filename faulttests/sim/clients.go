@@ -48,6 +48,7 @@ type hold struct {
 	token      cluster.Token
 	heard, end time.Time
 	shared     time.Time // from when on others may share the lock; zero = never
+	permit     locktable.Permit
 }
 
 // shares notes that others may hold the lock too, from a moment on.

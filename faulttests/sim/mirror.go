@@ -172,6 +172,7 @@ func (g *glass) sample(n *node.Node, ended <-chan struct{}) {
 					s.Holder = wire.Holder{
 						Client: x.Client, Token: x.Token, Host: x.Holder.Host, PID: int64(x.Holder.PID), Command: x.Holder.Command,
 						Since: wire.Moment(x.Since), Mode: wire.ModeWord(pb.Mode(x.Mode)), Holders: uint32(l.Holders),
+						Limit: x.Permit.Limit, Weight: x.Permit.Weight,
 					}
 					s.TTL, s.GrantEpoch, s.Request, s.Metadata = x.TTL, x.Epoch, x.Request, x.Metadata
 				}

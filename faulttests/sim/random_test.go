@@ -33,7 +33,9 @@ var (
 
 const (
 	wanderers = 4
-	steps     = 35
+	// permitters are the wanderers that take permits of a lock with a limit.
+	permitters = 3
+	steps      = 35
 )
 
 // TestRandomSchedules lets wandering clients work while terms come and go under
@@ -63,6 +65,9 @@ func TestRandomSchedules(t *testing.T) {
 						defer mu.Unlock()
 						for _, a := range c.scenario.Ledger.Acks() {
 							byOp[a.Request.Op.String()]++
+							if a.Outcome.Permit.Limit > 0 {
+								byOp[permitWord]++
+							}
 							acked.Add(1)
 						}
 						for _, name := range c.faults {
@@ -87,6 +92,9 @@ func TestRandomSchedules(t *testing.T) {
 	if t.Failed() || done.Load() < 100 {
 		return
 	}
+	if byOp[permitWord] == 0 {
+		t.Error("no permit was granted: the schedules mean little")
+	}
 	for _, op := range []locktable.Op{
 		locktable.OpAcquire, locktable.OpRelease, locktable.OpAppend, locktable.OpBind, locktable.OpUnbind, locktable.OpRotate, locktable.OpBreak,
 		locktable.OpSeal,
@@ -96,6 +104,9 @@ func TestRandomSchedules(t *testing.T) {
 		}
 	}
 }
+
+// permitWord counts the grants of permits, among the operations.
+const permitWord = "permit"
 
 // randomScenario is one random scenario.
 type randomScenario struct {
@@ -165,6 +176,13 @@ func newRandomScenario(t *testing.T, seed uint64) *randomScenario {
 			locks: locks, ttl: ttl, world: &c.world, last: map[cluster.LockName]cluster.Token{},
 		}
 		c.scenario.workers.Go(func() { w.run(ctx, steps) })
+	}
+	for n := range permitters {
+		w := &wanderer{
+			scenario: c.scenario, rng: rand.New(rand.NewPCG(seed, uint64(300+n))), id: cluster.ClientID(fmt.Sprintf("p%d", n)),
+			locks: []cluster.LockName{"permits"}, limit: 4, ttl: ttl, world: &c.world, last: map[cluster.LockName]cluster.Token{},
+		}
+		c.scenario.workers.Go(func() { w.run(ctx, steps/2) })
 	}
 	if cell != nil {
 		c.scenario.workers.Go(func() { c.scenario.askForForeign(ctx, seed) })

@@ -235,6 +235,7 @@ func (s *Scenario) verifyHolds() (bad []string) {
 	s.Ledger.mu.Lock()
 	defer s.Ledger.mu.Unlock()
 	for _, a := range s.Ledger.holds {
+		bad = append(bad, s.Ledger.verifyPermits(a)...)
 		for _, b := range s.Ledger.holds {
 			if a.lock == b.lock && a.token < b.token && b.heard.Before(a.end) && !a.together(b) {
 				bad = append(bad, fmt.Sprintf("I2: token %d of %s was heard of %v before token %d could not be counted on any more",
@@ -243,6 +244,25 @@ func (s *Scenario) verifyHolds() (bad []string) {
 		}
 	}
 	return bad
+}
+
+// verifyPermits checks that when a grant was heard of, the older ones on which others could still count left as many permits as it has, of the
+// same limit.
+func (l *Ledger) verifyPermits(a *hold) []string {
+	sum := uint64(0)
+	for _, b := range l.holds {
+		if b.lock != a.lock || b.token > a.token || !a.heard.Before(b.end) {
+			continue
+		}
+		if b.permit.Limit != a.permit.Limit {
+			return []string{fmt.Sprintf("I1: token %d of %s has %+v, beside token %d with %+v", a.token, a.lock, a.permit, b.token, b.permit)}
+		}
+		sum += uint64(b.permit.Weight)
+	}
+	if a.permit.Limit > 0 && sum > uint64(a.permit.Limit) {
+		return []string{fmt.Sprintf("I2: %d of the %d permits of %s were taken when token %d was heard of", sum, a.permit.Limit, a.lock, a.token)}
+	}
+	return nil
 }
 
 // verifyTable: I3 every acknowledged operation is there, I7 with the same

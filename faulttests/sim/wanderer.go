@@ -52,6 +52,9 @@ type wanderer struct {
 	past  []answered                 // the latest requests, for echoes
 	sums  map[cluster.FileName]int64 // where files ended, according to its answers
 
+	// limit is how many permits its locks have; 0 = they have no limit.
+	limit uint32
+
 	last map[cluster.LockName]cluster.Token // of its latest grant of each lock
 	slot cluster.Slot                       // what it holds its lock for
 
@@ -189,14 +192,14 @@ func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time
 	if lock == steadyLock {
 		leased = ttl
 	}
-	q := locktable.Request{Op: locktable.OpAcquire, Lock: lock, TTL: leased, Wait: wait}
-	if w.rng.IntN(5) < 2 {
+	q := locktable.Request{Op: locktable.OpAcquire, Lock: lock, TTL: leased, Wait: wait, Permit: w.permit()}
+	if q.Permit.Limit == 0 && w.rng.IntN(5) < 2 {
 		q.Mode = locktable.ModeShared
 	}
 	if w.rng.IntN(4) == 0 {
 		q.Metadata = fmt.Sprint("begins as ", w.next)
 	}
-	if q.Mode == locktable.ModeExclusive && w.rng.IntN(3) == 0 {
+	if q.Permit.Limit == 0 && q.Mode == locktable.ModeExclusive && w.rng.IntN(3) == 0 {
 		q.Slot = cluster.Slot(fmt.Sprint("run-", w.next/8))
 	}
 	if q.Remember = w.rng.IntN(3) == 0; wait == 0 && w.last[lock] != 0 && w.rng.IntN(2) == 0 {
@@ -206,12 +209,31 @@ func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time
 	w.took(&q, out)
 }
 
+// permit is what it asks for: some permits, and seldom of another limit than all others.
+func (w *wanderer) permit() (p locktable.Permit) {
+	if w.limit == 0 {
+		return p
+	}
+	if p.Limit = w.limit; w.rng.IntN(16) == 0 {
+		p.Limit++
+	}
+	p.Weight = 1 + w.rng.Uint32N(w.limit)
+	return p
+}
+
 func (w *wanderer) took(q *locktable.Request, out locktable.Outcome) {
 	if out.Status == cluster.StatusOK {
 		w.lock, w.token, w.mode, w.granted = q.Lock, out.Token, q.Mode, q.TTL
+		if q.Permit.Limit != 0 {
+			w.mode = locktable.ModeShared
+		}
+		if out.Permit != q.Permit {
+			w.scenario.Ledger.violation("I1: %s asked for %+v and was granted %+v", w.id, q.Permit, out.Permit)
+		}
 		w.last[q.Lock], w.slot = out.Token, q.Slot
 		w.hold = w.scenario.Ledger.held(q.Lock, out.Token, w.sent.Add(trusted(q.TTL)))
-		if q.Mode == locktable.ModeShared {
+		w.hold.permit = q.Permit
+		if w.mode == locktable.ModeShared {
 			w.scenario.Ledger.shares(w.hold, time.Unix(0, 0)) // by any of its clients
 		}
 	}
@@ -254,7 +276,7 @@ func (w *wanderer) acquireAndCancel(ctx context.Context, lock cluster.LockName) 
 	w.next++
 	q := locktable.Request{
 		Op: locktable.OpAcquire, Client: w.id, ID: w.next, LowWater: w.next,
-		Lock: lock, TTL: ttl, Wait: locktable.WaitForever,
+		Lock: lock, TTL: ttl, Wait: locktable.WaitForever, Permit: w.permit(),
 	}
 	pause := time.Duration(w.rng.IntN(1500)) * time.Millisecond
 	cancelled := make(chan locktable.Outcome, 1)
@@ -270,7 +292,8 @@ func (w *wanderer) acquireAndCancel(ctx context.Context, lock cluster.LockName) 
 		return
 	}
 	dead := word.Status == cluster.StatusCancelled
-	if dead != (got.Status == cluster.StatusCancelled) {
+	refused := got.Status == cluster.StatusOtherLimit || got.Status == cluster.StatusInvalidArgument // below the level of semaphores
+	if dead != (refused || got.Status == cluster.StatusCancelled) {
 		w.scenario.Ledger.violation("I7: %s/%d was told %v and its cancel %v", w.id, q.ID, got.Status, word.Status)
 	}
 }
@@ -280,7 +303,7 @@ func (w *wanderer) cancelUnsent(ctx context.Context) {
 	w.next++
 	w.ask(ctx, locktable.Request{Op: locktable.OpCancel, Client: w.id, Target: w.next, LowWater: w.next})
 	out := w.ask(ctx, locktable.Request{
-		Op: locktable.OpAcquire, Client: w.id, ID: w.next, LowWater: w.next, Lock: w.locks[0], TTL: time.Minute, Wait: locktable.WaitForever,
+		Op: locktable.OpAcquire, Client: w.id, ID: w.next, LowWater: w.next, Lock: w.locks[0], TTL: time.Minute, Wait: locktable.WaitForever, Permit: w.permit(),
 	})
 	if out.Status != cluster.StatusCancelled && ctx.Err() == nil {
 		w.scenario.Ledger.violation("I7: %s/%d was cancelled and then answered %v", w.id, w.next, out.Status)
@@ -480,8 +503,10 @@ func (w *wanderer) mayHear(q *locktable.Request, status cluster.Status) bool {
 			return q.Wait == 0
 		case cluster.StatusLockChanged:
 			return q.After != 0
-		case cluster.StatusInvalidArgument: // below the level of marks
-			return w.scenario.Older && (q.After != 0 || q.Remember || q.Slot != "")
+		case cluster.StatusInvalidArgument: // below the level of marks, or of semaphores
+			return w.scenario.Older && (q.After != 0 || q.Remember || q.Slot != "" || q.Permit.Limit != 0)
+		case cluster.StatusOtherLimit:
+			return q.Permit.Limit != 0
 		case cluster.StatusAlreadyDone:
 			return q.Slot != ""
 		case cluster.StatusWaitTimeout:

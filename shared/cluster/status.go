@@ -56,8 +56,10 @@ const (
 	StatusLockChanged Status = 22
 	// StatusAlreadyDone: the slot that an acquire is for is done: nothing is left to do for it.
 	StatusAlreadyDone Status = 23
+	// StatusOtherLimit: who holds the lock, or waits for it, does so with another limit, or with none.
+	StatusOtherLimit Status = 24
 	// StatusWrongCell: another cell of this site has the lock or the file; the answer names it, as far as this cell knows.
-	StatusWrongCell Status = 24
+	StatusWrongCell Status = 25
 )
 
 var statusWords = [...]string{
@@ -85,6 +87,7 @@ var statusWords = [...]string{
 	StatusLimited:            "LIMITED",
 	StatusLockChanged:        "LOCK_CHANGED",
 	StatusAlreadyDone:        "ALREADY_DONE",
+	StatusOtherLimit:         "OTHER_LIMIT",
 	StatusWrongCell:          "WRONG_CELL",
 }
 

@@ -114,7 +114,7 @@ func TestHTTPStatuses(t *testing.T) {
 		cluster.StatusInvalidArgument: 400, cluster.StatusTooLarge: 413, cluster.StatusStorageUnavailable: 503,
 		cluster.StatusFileQuarantined: 409, cluster.StatusUnknown: 504, cluster.StatusOffsetMismatch: 412, cluster.StatusFileSealed: 409,
 		cluster.StatusUnauthenticated: 401, cluster.StatusLimited: 429, cluster.StatusLockChanged: 412, cluster.StatusAlreadyDone: 409,
-		cluster.StatusWrongCell: 421,
+		cluster.StatusOtherLimit: 409, cluster.StatusWrongCell: 421,
 	}
 	for _, s := range cluster.Statuses() {
 		t.Run(s.String(), func(t *testing.T) {

@@ -73,6 +73,7 @@ type End struct {
 	TTL time.Duration
 	// Mode is the last one: a grant that was downgraded was exclusive before.
 	Mode   locktable.Mode
+	Permit locktable.Permit
 	Holder locktable.Holder
 	// Identity is that of the client, "" for none.
 	Identity string

@@ -59,6 +59,10 @@ func TestLines(t *testing.T) {
 	if b := bare.AppendLine(nil); parsed(t, b).End != bare || !strings.Contains(string(b), `,"ttl_ms":1500`) {
 		t.Errorf("%s is %+v, want %+v", b, parsed(t, b).End, bare)
 	}
+	bare.Permit = locktable.Permit{Limit: 1<<32 - 1, Weight: 7}
+	if b := bare.AppendLine(nil); parsed(t, b).End != bare || !strings.Contains(string(b), `,"limit":4294967295,"weight":7`) {
+		t.Errorf("%s is %+v, want %+v", b, parsed(t, b).End, bare)
+	}
 	e = sample()
 	if e.Identity = "user:ü"; parsed(t, e.AppendLine(nil)).End != e {
 		t.Errorf("got %+v, want %+v", parsed(t, e.AppendLine(nil)).End, e)

@@ -119,6 +119,8 @@ func (e *End) AppendLine(b []byte) []byte {
 	if e.Mode == locktable.ModeShared {
 		b = appendText(b, "mode", modeShared) // without it, the mode is exclusive
 	}
+	b = appendNumber(b, "limit", uint64(e.Permit.Limit))
+	b = appendNumber(b, "weight", uint64(e.Permit.Weight))
 	b = appendText(b, "host", e.Holder.Host)
 	b = appendNumber(b, "pid", uint64(e.Holder.PID))
 	b = appendText(b, "command", e.Holder.Command)
@@ -240,6 +242,8 @@ type wireLine struct {
 	Request   uint64 `json:"request_id"`
 	TTL       int64  `json:"ttl_ms"`
 	Mode      string `json:"mode"`
+	Limit     uint32 `json:"limit"`
+	Weight    uint32 `json:"weight"`
 	Host      string `json:"host"`
 	PID       int    `json:"pid"`
 	Command   string `json:"command"`
@@ -319,7 +323,7 @@ func (x *wireLine) end() End {
 		LSN: cluster.LSN(x.LSN), Epoch: cluster.Epoch(x.Epoch), Time: int64(x.Ended),
 		Lock: cluster.LockName(x.Lock), Token: cluster.Token(x.Token), Granted: cluster.Epoch(x.Granted), Since: int64(x.Since),
 		Client: cluster.ClientID(x.Client), Request: cluster.RequestID(x.Request),
-		TTL: time.Duration(min(max(0, x.TTL), mostMilliseconds)) * time.Millisecond, Mode: mode, Holder: locktable.Holder{Host: x.Host, PID: x.PID, Command: x.Command},
+		TTL: time.Duration(min(max(0, x.TTL), mostMilliseconds)) * time.Millisecond, Mode: mode, Permit: locktable.Permit{Limit: x.Limit, Weight: x.Weight}, Holder: locktable.Holder{Host: x.Host, PID: x.PID, Command: x.Command},
 		Identity: x.Identity,
 		Metadata: x.Metadata, Why: parseWhy(x.Why), Actor: x.Actor, Reason: x.Reason,
 		Append:    Append{File: cluster.FileName(x.File), Offset: x.Offset, Length: x.Length, LSN: cluster.LSN(x.AppendLSN)},

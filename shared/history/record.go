@@ -100,7 +100,7 @@ func endOf(t *locktable.Table, g *locktable.Grant, r *locktable.Record, why Why)
 	e := End{
 		LSN: r.LSN, Epoch: r.Epoch, Time: r.Time, Why: why,
 		Lock: g.Lock, Token: g.Token, Granted: g.Epoch, Since: g.Since, Client: g.Client, Request: g.Request,
-		TTL: g.TTL, Mode: g.Mode, Holder: g.Holder, Identity: g.Identity, Metadata: g.Metadata,
+		TTL: g.TTL, Mode: g.Mode, Permit: g.Permit, Holder: g.Holder, Identity: g.Identity, Metadata: g.Metadata,
 		Append: LastAppend(t, g),
 	}
 	switch why {

@@ -244,15 +244,18 @@ func (t *Table) legalGrant(r *Record) error {
 	if l == nil {
 		return t.legalRequester(r)
 	}
+	if err := l.legalLimit(r.Permit); err != nil {
+		return err
+	}
 	w := l.next()
 	if w == nil || w.client.id != r.Client || w.request != r.Request {
-		if l.admits(r.Mode) && l.holders() < MaxHolders {
+		if l.admits(r.Mode, r.Permit) && l.holders() < MaxHolders {
 			return t.legalRequester(r)
 		}
 		return fmt.Errorf("it is not the turn of request %d of client %s at lock %q: held under token %d, %d wait", r.Request, r.Client, r.Lock, l.oldestGrant().token, l.queued)
 	}
 	if r.Hash != w.hash || r.TTL != w.ttl || r.Mode != w.mode || r.Holder != w.holder || r.Metadata != w.metadata || r.LowWater != 0 ||
-		r.MaxHold != w.maxHold || r.Heartbeat != w.heartbeat || r.Remember != w.remember || r.After != 0 || r.Slot != w.slot {
+		r.MaxHold != w.maxHold || r.Heartbeat != w.heartbeat || r.Remember != w.remember || r.After != 0 || r.Slot != w.slot || r.Permit != w.permit {
 		return fmt.Errorf("the grant differs from the waiting request %d of client %s", r.Request, r.Client)
 	}
 	return nil
@@ -261,12 +264,14 @@ func (t *Table) legalGrant(r *Record) error {
 func (t *Table) legalEnqueue(r *Record) error {
 	l := t.locks.get(r.Lock)
 	switch {
-	case l == nil || l.admits(r.Mode):
+	case l == nil || l.admits(r.Mode, r.Permit):
 		return fmt.Errorf("lock %q is free for mode %d", r.Lock, r.Mode)
+	case l.legalLimit(r.Permit) != nil:
+		return l.legalLimit(r.Permit)
 	case l.queued >= MaxQueue:
 		return fmt.Errorf("lock %q has %d waiters", r.Lock, l.queued)
 	case l.crowded(r.Mode):
-		return fmt.Errorf("lock %q has %d holders and waiters that share it", r.Lock, l.holders()+l.sharedWaiting())
+		return fmt.Errorf("lock %q has %d holders and waiters that share it", r.Lock, l.holders()+l.together())
 	}
 	return errors.Join(t.legalName(r), t.legalRequester(r))
 }
@@ -443,6 +448,7 @@ func (c *Table) cloneLock(old *lock) *lock {
 func (c *Table) cloneGrant(l, old *lock) *lock {
 	g := c.slot(l, old.token)
 	g.token, g.grantParams, g.request, g.since, g.client = old.token, old.grantParams, old.request, old.since, c.clients.get(old.client.id)
+	l.takes(g)
 	if x := old.grant; x != nil {
 		copied := *x
 		copied.changed = 0

@@ -113,7 +113,7 @@ func (ck *checker) lock(name cluster.LockName, l *lock) error {
 	if (l.head == nil && l.files == nil && l.grant == nil && l.sharing == nil) != (l.lockEntry == &ck.t.noEntry) {
 		return fmt.Errorf("invariant 9: it has a row without need, or shares one")
 	}
-	if err := ck.turn(l); err != nil {
+	if err := errors.Join(ck.permits(l), ck.turn(l)); err != nil {
 		return err
 	}
 	if l.files != nil {
@@ -187,6 +187,9 @@ func (ck *checker) turn(l *lock) error {
 	}
 	if owed && l.next() == nil {
 		return fmt.Errorf("invariant 3: owed a grant, but to nobody")
+	}
+	if limit, _ := l.limit(); limit != 0 {
+		return nil // it has no phases
 	}
 	s := l.sharing
 	if s == nil {

@@ -54,6 +54,8 @@ const (
 	fieldMembers       protowire.Number = 33 // string, JSON
 	fieldAfter         protowire.Number = 34 // varint
 	fieldSlot          protowire.Number = 35 // string
+	fieldLimit         protowire.Number = 36 // varint
+	fieldWeight        protowire.Number = 37 // varint
 	fieldOwn           protowire.Number = 40 // string, JSON
 
 	// fieldSkippable is the first number that an older binary may skip.
@@ -106,6 +108,8 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendString(b, fieldMembers, r.Members)
 	b = appendVarint(b, fieldAfter, uint64(r.After))
 	b = appendString(b, fieldSlot, string(r.Slot))
+	b = appendVarint(b, fieldLimit, uint64(r.Permit.Limit))
+	b = appendVarint(b, fieldWeight, uint64(r.Permit.Weight))
 	b = appendString(b, fieldOwn, r.Own)
 	b = appendVarint(b, fieldTime, uint64(r.Time))
 	return appendString(b, fieldIdentity, r.Identity)
@@ -232,7 +236,7 @@ func fieldType(num protowire.Number) protowire.Type {
 }
 
 func (d *Decoder) consumeValue(num protowire.Number, typ protowire.Type, b []byte) (v value, n int, err error) {
-	if num > fieldSlot && num < fieldSkippable && num != fieldOwn {
+	if num > fieldWeight && num < fieldSkippable && num != fieldOwn {
 		return v, 0, fmt.Errorf("%w %d", ErrUnknownField, num)
 	}
 	if typ != fieldType(num) {
@@ -349,6 +353,10 @@ func (r *Record) setFileField(num protowire.Number, v value) error {
 		r.After = cluster.Token(v.n)
 	case fieldSlot:
 		r.Slot = cluster.Slot(v.s)
+	case fieldLimit:
+		r.Permit.Limit, limit = uint32(v.n), 1<<32-1
+	case fieldWeight:
+		r.Permit.Weight, limit = uint32(v.n), 1<<32-1
 	case fieldOwn:
 		r.Own = v.s
 	case fieldTime:

@@ -48,6 +48,12 @@ func samples() []record {
 		of(locktable.KindEnqueue, func(r *record) { r.TTL, r.Wait, r.Remember = time.Second, forever, true }),
 		of(locktable.KindRelease, func(r *record) { r.Token, r.Slot = 5, "2026-11-22T06:00:00Z" }),
 		of(locktable.KindGrant, func(r *record) { r.TTL, r.Slot = time.Second, "build-10" }),
+		of(locktable.KindGrant, func(r *record) {
+			r.TTL, r.Mode, r.Permit = time.Second, locktable.ModeShared, locktable.Permit{Limit: 1<<32 - 1, Weight: 1<<32 - 1}
+		}),
+		of(locktable.KindEnqueue, func(r *record) {
+			r.TTL, r.Wait, r.Mode, r.Permit = time.Second, forever, locktable.ModeShared, locktable.Permit{Limit: 3, Weight: 1}
+		}),
 		bare(locktable.KindSkip, func(r *record) { r.Lock, r.Client, r.Request = "x", "y", 1 }),
 		bare(locktable.KindForgetMark, func(r *record) { r.Lock = "x" }),
 		of(locktable.KindUnbind, func(r *record) { r.Token, r.File, r.Remember = 5, "a/b", true }),
@@ -147,7 +153,9 @@ func TestDecodeIsStrict(t *testing.T) {
 		want error
 	}{
 		"unknown field":         {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
-		"first unknown field":   {append(bytes.Clone(base), field(36, 1)...), locktable.ErrUnknownField},
+		"first unknown field":   {append(bytes.Clone(base), field(38, 1)...), locktable.ErrUnknownField},
+		"limit beyond its size": {append(bytes.Clone(base), field(36, 1<<32)...), locktable.ErrMalformed},
+		"weight without limit":  {append(bytes.Clone(base), field(37, 1)...), locktable.ErrMalformed},
 		"unknown field before":  {append(bytes.Clone(base), field(39, 1)...), locktable.ErrUnknownField},
 		"unknown field behind":  {append(bytes.Clone(base), field(41, 1)...), locktable.ErrUnknownField},
 		"a bad text of a cell":  {protowire.AppendString(protowire.AppendTag(append(bytes.Clone(base[:4]), field(3, 32)...), 40, protowire.BytesType), " "+ownText), locktable.ErrMalformed},

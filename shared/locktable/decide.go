@@ -156,13 +156,16 @@ func (t *Table) admit(q *Request, id cluster.RequestID, hash uint64) (Decision, 
 }
 
 func (t *Table) decideAcquire(q *Request, d *draft, r Record) Decision {
-	r.TTL, r.Mode, r.Holder, r.Metadata = q.TTL, q.Mode, q.Holder, q.Metadata
+	r.TTL, r.Mode, r.Permit, r.Holder, r.Metadata = q.TTL, q.grantMode(), q.Permit, q.Holder, q.Metadata
 	r.MaxHold, r.Heartbeat, r.Remember, r.Slot = q.MaxHold, q.Heartbeat, q.Remember || q.After != 0, q.Slot
 	if dec, refused := t.refuseMarked(q); refused {
 		return dec
 	}
 	l := t.locks.get(q.Lock)
-	if l == nil || l.admits(q.Mode) {
+	if dec, refused := t.refuseLimit(q, l); refused {
+		return dec
+	}
+	if l == nil || l.admits(r.Mode, r.Permit) {
 		if l != nil && l.holders() >= MaxHolders {
 			return refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("lock %q has %d holders, the most there may be", q.Lock, l.holders()))
 		}
@@ -179,8 +182,8 @@ func (t *Table) decideAcquire(q *Request, d *draft, r Record) Decision {
 		dec.Outcome.QueueLength = int(l.queued)
 		return dec
 	}
-	if l.crowded(q.Mode) {
-		dec := refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("%d hold lock %q or wait to share it, the most there may be", l.holders()+l.sharedWaiting(), q.Lock))
+	if l.crowded(r.Mode) {
+		dec := refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("%d hold lock %q or wait to share it, the most there may be", l.holders()+l.together(), q.Lock))
 		dec.Outcome.QueueLength = int(l.queued)
 		return dec
 	}
@@ -196,7 +199,10 @@ func (l *lock) heldBy() *LockHolder {
 	if g.token == 0 {
 		return nil
 	}
-	return &LockHolder{Client: g.client.id, Token: g.token, Holder: g.holder, Since: g.since, Mode: g.mode, Count: l.holders(), Identity: g.client.owner()}
+	return &LockHolder{
+		Client: g.client.id, Token: g.token, Holder: g.holder, Since: g.since, Mode: g.mode, Count: l.holders(), Permit: g.permit, Taken: uint32(l.taken()),
+		Identity: g.client.owner(),
+	}
 }
 
 // mustHold refuses q unless its token is the live one of its lock, and of its identity.
@@ -313,6 +319,9 @@ func (t *Table) decideDowngrade(q *Request, d *draft, r Record) Decision {
 		return dec
 	}
 	l := t.live(q.Lock, q.Token)
+	if l.permit.Limit != 0 {
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("token %d has permits of lock %q, and not the lock alone: there is nothing to downgrade", q.Token, q.Lock))
+	}
 	if l.mode == ModeShared {
 		return Decision{Outcome: Outcome{
 			Status: cluster.StatusOK, Client: q.Client, Request: q.ID, Lock: q.Lock, Token: q.Token,
@@ -375,6 +384,8 @@ const phaseStep = 128
 func (t *Table) grantBehind(d *draft, l, g *lock) {
 	s := l.sharing
 	switch {
+	case l.head != nil && l.head.permit.Limit != 0:
+		d.grantPermits(l.head, l.taken()-uint64(g.permit.Weight))
 	case s == nil: // no shared holder and no shared waiter
 		if l.head != nil {
 			t.grantOrSkip(d, l.head)
@@ -392,18 +403,22 @@ func (t *Table) grantBehind(d *draft, l, g *lock) {
 }
 
 // grantWithout adds the grants that follow when w, which is still in its queue, leaves it:
-// without an exclusive waiter the shared ones need not wait.
+// without an exclusive waiter the shared ones need not wait, nor those behind the one that needed more permits than there were.
 func (t *Table) grantWithout(d *draft, w *waiter) {
 	if l := w.lock; l.lastExclusive(w) && l.sharing != nil {
 		d.grantAll(l.sharing.waiters)
+	} else if w.permit.Limit != 0 && w == l.head {
+		d.grantPermits(w.next, l.taken())
 	}
 }
 
 // grantOwed adds the next grants of the phase of those who share l, at most phaseStep, or that of
-// its first exclusive waiter.
+// its first exclusive waiter, or of those for whom there are permits.
 func (t *Table) grantOwed(d *draft, l *lock) {
 	if s := l.sharing; s != nil && s.phase != 0 {
 		d.grantAll(s.owed())
+	} else if l.head != nil && l.head.permit.Limit != 0 {
+		d.grantPermits(l.head, l.taken())
 	} else if w := l.firstExclusive(); w != nil {
 		t.grantOrSkip(d, w)
 	}
@@ -421,7 +436,7 @@ func (d *draft) grant(w *waiter) {
 	d.add(Record{
 		Kind: KindGrant, Client: w.client.id, Request: w.request, Hash: w.hash,
 		Lock: w.lock.name, TTL: w.ttl, Mode: w.mode, Holder: w.holder, Metadata: w.metadata,
-		MaxHold: w.maxHold, Heartbeat: w.heartbeat, Remember: w.remember, Slot: w.slot, Identity: w.client.owner(),
+		MaxHold: w.maxHold, Heartbeat: w.heartbeat, Remember: w.remember, Slot: w.slot, Permit: w.permit, Identity: w.client.owner(),
 	})
 }
 

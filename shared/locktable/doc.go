@@ -39,6 +39,19 @@
 //
 // Only an exclusive token writes: file operations under a shared token are refused.
 //
+// # Semaphores
+//
+// A request may take some of the permits of a lock with a limit (Permit): its weight. Its grant is one of several in shared mode,
+// with a token, lease and client of its own, and the weights of all grants together are at most the limit. There are no phases:
+//
+//   - A request is granted at once if no request waits and its weight is free. Otherwise it waits.
+//   - When a grant ends, or the first waiter leaves, the first waiters have their turn, in order, as far as what is free reaches. One that
+//     needs more is waited for: lighter ones behind it do not overtake it, since it could wait for ever otherwise.
+//
+// The limit stands in each grant and place, and nowhere else. All of a lock have the same, or none has: whoever asks with another
+// one, or with none, is refused (cluster.StatusOtherLimit). So the kinds of turns never mix, and a lock that nobody holds or waits
+// for is free for any limit.
+//
 // # Invariants
 //
 // Check verifies these:
@@ -66,7 +79,9 @@
 //  13. The list of servers, if the log made one, is valid, and its version is above that of CLUSTER.
 //  14. Marks are in the order of the records that made or changed them last, bounded, and of a lock that is held the last token,
 //     if it is known, is not below that of a holder.
-//  15. What the cell owns, if the log says so, is valid, and every lock and file in the table has a name of its own.
+//  15. All who hold a lock or wait for it have the same limit, and the permits of the holders are at most so many. A lock with a limit
+//     has no phase.
+//  16. What the cell owns, if the log says so, is valid, and every lock and file in the table has a name of its own.
 //
 // # At most once
 //
@@ -155,7 +170,8 @@
 //
 // # Rings
 //
-// Clients that wait for each other in a ring (Ring) are told to people. A client is a process with any number of threads: a
+// Clients that wait for each other in a ring (Ring) are told to people. Who waits for permits waits for a holder if the others could
+// not make room. A client is a process with any number of threads: a
 // ring is no proof that nobody goes on, so nothing is decided by it, and nobody's wait ends.
 //
 // # Feature levels
@@ -165,7 +181,8 @@
 // state than MaxLevel refuses both (ErrUnknownLevel). Level 4 is KindLevel itself, which binaries of level
 // 3 refuse as an unknown kind; nothing else waits for it. So a log without a KindLevel can be taken over by them. Level 5 is KindMembers:
 // below it the list of servers does not change. Level 6 is marks: below it a grant that asks for one, or depends on one, is refused.
-// Level 7 is not in use in this binary. Level 8 is KindOwn: a volume that is a cell begins with it.
+// Level 7 is semaphores: below it a request with a limit is refused.
+// Level 8 is KindOwn: a volume that is a cell begins with it.
 //
 // A table may be driven by a newer binary than its replicas run. Request.Level says up to which
 // feature level records may go, at most that of the cluster: binaries of level 1 know neither Mark nor Remember nor KindAlready.

@@ -60,6 +60,7 @@ type GrantState struct {
 	Heartbeat bool              `json:"heartbeat,omitempty"`
 	Remember  bool              `json:"remember,omitempty"`
 	Slot      cluster.Slot      `json:"slot,omitempty"`
+	Permit    *Permit           `json:"permit,omitempty"`
 }
 
 // AskState is an Ask to the holder of the grant.
@@ -87,6 +88,7 @@ type WaiterState struct {
 	Heartbeat bool              `json:"heartbeat,omitempty"`
 	Remember  bool              `json:"remember,omitempty"`
 	Slot      cluster.Slot      `json:"slot,omitempty"`
+	Permit    *Permit           `json:"permit,omitempty"`
 }
 
 // FileEntity is a bound file, as in FileState.
@@ -194,7 +196,7 @@ func (l *lock) exportHeld() *LockState {
 		GrantState{
 			Token: l.token, Epoch: l.epoch, ClientID: l.client.id, RequestID: l.request,
 			TTL: Span(l.ttl), Mode: l.mode, Holder: l.holder, SinceMS: l.since,
-			MaxHold: Span(l.maxHold), Heartbeat: l.heartbeat, Remember: l.remember,
+			MaxHold: Span(l.maxHold), Heartbeat: l.heartbeat, Remember: l.remember, Permit: l.permit.export(),
 		},
 	}
 	if x := l.grant; x != nil {
@@ -211,7 +213,7 @@ func (w *waiter) export() WaiterState {
 	return WaiterState{
 		LSN: w.lsn, Epoch: w.epoch, ClientID: w.client.id, RequestID: w.request, Hash: Hex(w.hash),
 		TTL: Span(w.ttl), Wait: Span(w.wait), Mode: w.mode, Holder: w.holder, SinceMS: w.since, Metadata: w.metadata,
-		MaxHold: Span(w.maxHold), Heartbeat: w.heartbeat, Remember: w.remember, Slot: w.slot,
+		MaxHold: Span(w.maxHold), Heartbeat: w.heartbeat, Remember: w.remember, Slot: w.slot, Permit: w.permit.export(),
 	}
 }
 
@@ -764,7 +766,8 @@ func (t *Table) importGrant(name cluster.LockName, g *GrantState) (*lock, error)
 	if c == nil || g.Token == 0 || !validHolder(g.Holder) {
 		return nil, fmt.Errorf("lock %q: unknown client %q, or a bad token %d or holder", name, g.ClientID, g.Token)
 	}
-	l := t.slot(t.lockFor(name), g.Token)
+	of := t.lockFor(name)
+	l := t.slot(of, g.Token)
 	l.token, l.request, l.since, l.client = g.Token, g.RequestID, g.SinceMS, c
 	if err := t.importExtra(l, g); err != nil {
 		return nil, err
@@ -773,8 +776,9 @@ func (t *Table) importGrant(name cluster.LockName, g *GrantState) (*lock, error)
 		return nil, fmt.Errorf("lock %q: max hold %v", name, time.Duration(g.MaxHold))
 	}
 	l.grantParams = t.share(c, grantParams{
-		epoch: g.Epoch, ttl: time.Duration(g.TTL), holder: g.Holder, mode: g.Mode, maxHold: time.Duration(g.MaxHold), heartbeat: g.Heartbeat, remember: g.Remember,
+		epoch: g.Epoch, ttl: time.Duration(g.TTL), holder: g.Holder, mode: g.Mode, maxHold: time.Duration(g.MaxHold), heartbeat: g.Heartbeat, remember: g.Remember, permit: importPermit(g.Permit),
 	})
+	of.takes(l)
 	t.hash += t.sum(l.appendGrant)
 	return l, nil
 }
@@ -818,7 +822,7 @@ func (t *Table) importWaiter(s *waiting) error {
 	w := &waiter{
 		lock: l, client: c, request: s.RequestID, hash: uint64(s.Hash), lsn: s.LSN, wait: time.Duration(s.Wait), since: s.SinceMS, metadata: s.Metadata, slot: s.Slot,
 		grantParams: t.share(c, grantParams{
-			epoch: s.Epoch, ttl: time.Duration(s.TTL), holder: s.Holder, mode: s.Mode, maxHold: time.Duration(s.MaxHold), heartbeat: s.Heartbeat, remember: s.Remember,
+			epoch: s.Epoch, ttl: time.Duration(s.TTL), holder: s.Holder, mode: s.Mode, maxHold: time.Duration(s.MaxHold), heartbeat: s.Heartbeat, remember: s.Remember, permit: importPermit(s.Permit),
 		}),
 	}
 	t.push(w)

@@ -32,6 +32,7 @@ type grantParams struct {
 
 	heartbeat bool
 	remember  bool
+	permit    Permit
 	maxHold   time.Duration
 }
 
@@ -80,6 +81,8 @@ type sharing struct {
 	// phase is the LSN up to which shared waiters are owed a grant of a phase that is not
 	// granted in full yet. 0: none is under way.
 	phase cluster.LSN
+	// taken is how many permits grants have.
+	taken uint64
 }
 
 // Lease is the live grant of a lock as the core loop counts its time. Granted and Place
@@ -108,6 +111,7 @@ func (t *Table) grant(r *Record) {
 	rc.lock = l.name
 	g := t.slot(l, cluster.Token(r.LSN))
 	g.token, g.request, g.since, g.grantParams = cluster.Token(r.LSN), r.Request, r.Time, t.share(c, grantParamsOf(r))
+	l.takes(g)
 	if r.Metadata != "" {
 		t.extrasOf(g).metadata = r.Metadata
 	}
@@ -402,12 +406,13 @@ func (t *Table) dropSlot(l, g *lock) {
 	s := l.sharing
 	i, _ := s.findGrant(g.token)
 	s.grants = without(s.grants, i)
+	s.taken -= uint64(g.permit.Weight)
 	t.spareLock(g)
 	t.tidySharing(l)
 }
 
 func grantParamsOf(r *Record) grantParams {
-	return grantParams{epoch: r.Epoch, ttl: r.TTL, holder: r.Holder, mode: r.Mode, maxHold: r.MaxHold, heartbeat: r.Heartbeat, remember: r.Remember}
+	return grantParams{epoch: r.Epoch, ttl: r.TTL, holder: r.Holder, mode: r.Mode, maxHold: r.MaxHold, heartbeat: r.Heartbeat, remember: r.Remember, permit: r.Permit}
 }
 
 // share returns x in a place that the grants of this client have in common, and

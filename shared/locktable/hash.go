@@ -97,7 +97,7 @@ func appendLimits(b []byte, x *grantParams) []byte {
 	if x.remember {
 		b = append(b, 'r')
 	}
-	return b
+	return appendPermit(b, x.permit)
 }
 
 // appendPhase encodes a phase that is not granted in full.

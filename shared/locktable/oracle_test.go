@@ -50,11 +50,13 @@ type oracleHolder struct {
 	ttl      time.Duration
 	maxHold  time.Duration
 	slot     cluster.Slot
+	permit   locktable.Permit
 }
 
 type oraclePlace struct {
 	who      requester
 	shared   bool
+	permit   locktable.Permit
 	metadata string
 	slot     cluster.Slot
 	turn     bool // it is one of a phase that has begun
@@ -110,13 +112,47 @@ func (l *oracleLock) writerWaits() bool {
 	return slices.ContainsFunc(l.queue, func(p oraclePlace) bool { return !p.shared })
 }
 
-// open reports whether nobody of this mode has to wait.
-func (l *oracleLock) open(shared bool) bool {
+// limits are those of all who hold the lock or wait for it.
+func (l *oracleLock) limits() (all []uint32) {
+	for _, h := range l.holders {
+		all = append(all, h.permit.Limit)
+	}
+	for _, p := range l.queue {
+		all = append(all, p.permit.Limit)
+	}
+	return all
+}
+
+// agrees reports whether nobody holds the lock, or waits for it, with another limit.
+func (l *oracleLock) agrees(p locktable.Permit) bool {
+	return !slices.ContainsFunc(l.limits(), func(limit uint32) bool { return limit != p.Limit })
+}
+
+// fits reports whether the permits are free.
+func (l *oracleLock) fits(p locktable.Permit) bool {
+	sum := uint64(p.Weight)
+	for _, h := range l.holders {
+		sum += uint64(h.permit.Weight)
+	}
+	return sum <= uint64(p.Limit)
+}
+
+// open reports whether nobody of this mode, with this permit, has to wait.
+func (l *oracleLock) open(shared bool, p locktable.Permit) bool {
+	if p.Limit > 0 {
+		return len(l.queue) == 0 && l.fits(p)
+	}
 	return len(l.queue) == 0 && (len(l.holders) == 0 || shared && !l.written())
 }
 
 // next is the place whose turn it is, -1 if it is nobody's.
 func (l *oracleLock) next() int {
+	if len(l.queue) > 0 && l.queue[0].permit.Limit > 0 {
+		if l.fits(l.queue[0].permit) {
+			return 0
+		}
+		return -1
+	}
 	if i := slices.IndexFunc(l.queue, func(p oraclePlace) bool { return p.turn }); i >= 0 {
 		return i
 	}
@@ -177,11 +213,11 @@ func (o *oracle) see(r *record) error {
 		return o.grant(r)
 	case locktable.KindEnqueue:
 		l, shared := o.lock(r.Lock), r.Mode == locktable.ModeShared
-		if l.open(shared) {
-			return fmt.Errorf("queued at lock %q, which is free", r.Lock)
+		if l.open(shared, r.Permit) || !l.agrees(r.Permit) {
+			return fmt.Errorf("queued at lock %q, which is free, or has another limit: %+v", r.Lock, l)
 		}
-		turn := shared && !l.written() && !l.writerWaits() // a phase is being granted
-		l.queue = append(l.queue, oraclePlace{who: requester{r.Client, r.Request}, shared: shared, metadata: r.Metadata, slot: r.Slot, turn: turn})
+		turn := shared && r.Permit.Limit == 0 && !l.written() && !l.writerWaits() // a phase is being granted
+		l.queue = append(l.queue, oraclePlace{who: requester{r.Client, r.Request}, shared: shared, permit: r.Permit, metadata: r.Metadata, slot: r.Slot, turn: turn})
 		return nil
 	case locktable.KindExpire, locktable.KindRelease, locktable.KindBreak, locktable.KindDowngrade, locktable.KindMetadata, locktable.KindAsk,
 		locktable.KindExtend:
@@ -297,21 +333,21 @@ func (o *oracle) change(r *record) error {
 
 func (o *oracle) grant(r *record) error {
 	l, who, shared := o.lock(r.Lock), requester{r.Client, r.Request}, r.Mode == locktable.ModeShared
-	if l.written() || !shared && len(l.holders) > 0 {
-		return fmt.Errorf("lock %q is held by %+v and goes to %v too", r.Lock, l.holders, who)
+	if l.written() || !shared && len(l.holders) > 0 || !l.agrees(r.Permit) || r.Permit.Limit > 0 && !l.fits(r.Permit) {
+		return fmt.Errorf("lock %q is held by %+v and goes to %v too, with %+v", r.Lock, l.holders, who, r.Permit)
 	}
 	if i := slices.IndexFunc(l.queue, func(p oraclePlace) bool { return p.who == who }); i >= 0 {
 		p := l.queue[i]
 		switch {
 		case i != l.next():
 			return fmt.Errorf("lock %q goes to %v, but next in %+v is %d", r.Lock, who, l.queue, l.next())
-		case p.shared != shared || p.metadata != r.Metadata || p.slot != r.Slot:
+		case p.shared != shared || p.metadata != r.Metadata || p.slot != r.Slot || p.permit != r.Permit:
 			return fmt.Errorf("lock %q is granted to %+v with metadata %q, shared %t", r.Lock, p, r.Metadata, shared)
 		case shared && p.writers > 1:
 			return fmt.Errorf("lock %q had %d writers while the reader %v waited", r.Lock, p.writers, who)
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
-	} else if !l.open(shared) {
+	} else if !l.open(shared, r.Permit) {
 		return fmt.Errorf("lock %q goes to %v, who did not wait, before %+v", r.Lock, who, l.queue)
 	}
 	if r.Slot != "" && o.slots[r.Lock].Compare(r.Slot) >= 0 {
@@ -327,7 +363,7 @@ func (o *oracle) grant(r *record) error {
 	}
 	o.granted[r.Lock] = token
 	o.marked[r.Lock] = o.marked[r.Lock] || r.Remember
-	l.holders = append(l.holders, oracleHolder{token: token, shared: shared, metadata: r.Metadata, ttl: r.TTL, maxHold: r.MaxHold, slot: r.Slot})
+	l.holders = append(l.holders, oracleHolder{token: token, shared: shared, metadata: r.Metadata, ttl: r.TTL, maxHold: r.MaxHold, slot: r.Slot, permit: r.Permit})
 	for i := range l.queue {
 		if !shared {
 			l.queue[i].writers++

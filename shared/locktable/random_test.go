@@ -65,8 +65,8 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	if testing.Short() {
 		return // too few steps to meet everything
 	}
-	if total["ring"] == 0 {
-		t.Error("no ring in all runs")
+	if total["ring"] == 0 || total["permits"] == 0 {
+		t.Errorf("%d rings in all runs, %d times some have permits and others wait", total["ring"], total["permits"])
 	}
 	if total["together"] < 4 || total["cut"] < seeds {
 		t.Errorf("at most %d hold a lock together, %d batches were cut", total["together"], total["cut"])
@@ -80,7 +80,7 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 		cluster.StatusOK, cluster.StatusHeld, cluster.StatusInvalidToken, cluster.StatusInvalidArgument, cluster.StatusLeaseExpired,
 		cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusStaleRequest, cluster.StatusFileQuarantined,
 		cluster.StatusOffsetMismatch, cluster.StatusFileSealed, cluster.StatusPermissionDenied, cluster.StatusLockChanged,
-		cluster.StatusAlreadyDone, cluster.StatusWrongCell,
+		cluster.StatusAlreadyDone, cluster.StatusOtherLimit, cluster.StatusWrongCell,
 	} {
 		if total[status.String()] == 0 {
 			t.Errorf("no answer %v in all runs", status)
@@ -230,11 +230,15 @@ func (w *world) acquire(q *locktable.Request) {
 	q.Wait = []time.Duration{0, 5 * time.Second, forever}[w.rng.IntN(3)]
 	q.Holder.Host = fmt.Sprintf("host%d", w.rng.IntN(2))
 	q.Mode = locktable.Mode(w.rng.IntN(2))
+	q.Permit = w.permit(q.Lock)
 	if w.rng.IntN(4) == 0 {
 		q.Metadata = fmt.Sprint("begins as ", q.ID)
 		q.MaxHold, q.Heartbeat = time.Duration(w.rng.IntN(2))*time.Minute, w.rng.IntN(2) == 0
 	}
-	if q.Remember = w.rng.IntN(4) == 0; w.rng.IntN(2) == 0 && q.Mode == locktable.ModeExclusive {
+	if q.Permit.Limit > 0 {
+		q.Mode = locktable.ModeExclusive
+	}
+	if q.Remember = w.rng.IntN(4) == 0; w.rng.IntN(2) == 0 && q.Mode == locktable.ModeExclusive && q.Permit.Limit == 0 {
 		q.Slot = cluster.Slot(fmt.Sprint("run-", int(w.table.LSN())/40+w.rng.IntN(2)))
 	}
 	if w.rng.IntN(6) == 0 {
@@ -338,7 +342,23 @@ func (w *world) compareOwners() {
 }
 
 func (w *world) lock() cluster.LockName {
+	if w.rng.IntN(4) == 0 {
+		return cluster.LockName(fmt.Sprintf("s%d", w.rng.IntN(2)))
+	}
 	return cluster.LockName(fmt.Sprintf("l%d", w.rng.IntN(5)))
+}
+
+// permit is mostly one of a lock with a limit, of none for others.
+func (w *world) permit(lock cluster.LockName) locktable.Permit {
+	if (lock[0] == 's') == (w.rng.IntN(20) == 0) {
+		return locktable.Permit{}
+	}
+	p := locktable.Permit{Limit: 4}
+	if w.rng.IntN(20) == 0 {
+		p.Limit = uint32(1 + w.rng.IntN(1<<30))
+	}
+	p.Weight = 1 + uint32(w.rng.IntN(int(min(p.Limit, 4))))
+	return p
 }
 
 // repeat asks again, sometimes under the same ID for something else.
@@ -499,7 +519,12 @@ func (w *world) ask(q locktable.Request, facts locktable.FileFacts) ([]record, l
 	if done := w.oracle.slots[q.Lock]; q.Slot != "" && done.Compare(q.Slot) >= 0 && len(recs) > 0 {
 		w.tb.Fatalf("%+v: %+v, and %q is done", q, dec, done)
 	}
-	open := w.oracle.lock(q.Lock).open(q.Mode == locktable.ModeShared)
+	agrees := w.oracle.lock(q.Lock).agrees(q.Permit)
+	if other := dec.Outcome.Status == cluster.StatusOtherLimit; other && (agrees || !slices.Contains(w.oracle.lock(q.Lock).limits(), dec.Outcome.Permit.Limit)) ||
+		q.Op == locktable.OpAcquire && len(recs) > 0 && !agrees {
+		w.tb.Fatalf("%+v: %+v, but the oracle has %+v", q, dec, w.oracle.lock(q.Lock))
+	}
+	open := w.oracle.lock(q.Lock).open(q.Mode == locktable.ModeShared, q.Permit)
 	if q.Op == locktable.OpAcquire && len(recs) > 0 && (dec.Outcome.Status == cluster.StatusOK) != open {
 		w.tb.Fatalf("%+v: %+v, but the oracle has %+v", q, dec, w.oracle.lock(q.Lock))
 	}
@@ -556,10 +581,20 @@ func (w *world) commit(recs []record) {
 			w.tb.Fatalf("lock %q: %+v, the oracle has %+v", r.Lock, v, l)
 		}
 		w.counts["together"] = max(w.counts["together"], v.Holders)
+		taken := uint32(0)
+		for _, h := range l.holders {
+			taken += h.permit.Weight
+		}
+		if v.Taken != taken || v.Limit > 0 && !slices.Contains(l.limits(), v.Limit) {
+			w.tb.Fatalf("lock %q: %+v, the oracle has %+v", r.Lock, v, l)
+		}
+		if v.Limit > 0 && v.Holders > 1 && v.QueueLength > 0 {
+			w.counts["permits"]++
+		}
 		i := 0
 		for g := range w.table.Grants(r.Lock) {
 			h := l.holders[i]
-			if i++; g.Token != h.token || (g.Mode == locktable.ModeShared) != h.shared || g.Metadata != h.metadata ||
+			if i++; g.Token != h.token || (g.Mode == locktable.ModeShared) != h.shared || g.Permit != h.permit || g.Metadata != h.metadata ||
 				(g.Ask == nil) != (h.asked == "") || g.Ask != nil && g.Ask.Actor != h.asked {
 				w.tb.Fatalf("lock %q: %+v, the oracle has %+v", r.Lock, g, h)
 			}

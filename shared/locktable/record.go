@@ -24,11 +24,11 @@ type Kind uint8
 // which older binaries skip, may be in any.
 const (
 	// KindGrant gives Lock to Client: request, Lock, TTL, Mode, Holder, Metadata,
-	// MaxHold, Heartbeat, Remember, After, Slot. Token = LSN.
+	// MaxHold, Heartbeat, Remember, After, Slot, Permit. Token = LSN.
 	// If the request waits in the queue of Lock, its place is taken out.
 	KindGrant Kind = 1
 	// KindEnqueue puts a request at the end of a queue: request, Lock, TTL, Wait,
-	// Mode, Holder, Metadata, MaxHold, Heartbeat, Remember, Slot.
+	// Mode, Holder, Metadata, MaxHold, Heartbeat, Remember, Slot, Permit.
 	KindEnqueue Kind = 2
 	// KindRelease ends the grant Token of Lock: request, Lock, Token, Slot. With a Slot, which is that of the grant, that
 	// is done from now on.
@@ -112,6 +112,8 @@ const (
 	MembersLevel = 5
 	// MarksLevel is the lowest level at which anything is remembered of a lock that nobody holds.
 	MarksLevel = 6
+	// SemaphoresLevel is the lowest level at which a lock has a limit.
+	SemaphoresLevel = 7
 	// CellsLevel is the lowest level at which a volume is a cell of a site.
 	CellsLevel = 8
 )
@@ -211,6 +213,8 @@ type Record struct {
 	After cluster.Token
 	// Slot is what a grant, or a place, is for, and what a release has done.
 	Slot cluster.Slot
+	// Permit is what a grant, or a place, takes of a lock with a limit.
+	Permit Permit
 	// Time is when the primary decided the record, in milliseconds since 1970 by its
 	// clock. It is for people: nothing is decided by it.
 	Time int64
@@ -325,9 +329,10 @@ const (
 	hasMembers
 	hasAfter
 	hasSlot
+	hasPermit
 	hasOwn
 
-	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat | hasRemember | hasSlot
+	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat | hasRemember | hasSlot | hasPermit
 
 	mustRequest = hasClient | hasRequest
 	mayRequest  = mustRequest | hasLowWater | hasHash
@@ -404,6 +409,7 @@ func (r *Record) fields() fieldSet {
 	mark(r.Members != "", hasMembers)
 	mark(r.After != 0, hasAfter)
 	mark(r.Slot != "", hasSlot)
+	mark(r.Permit != Permit{}, hasPermit)
 	mark(r.Own != "", hasOwn)
 	return set
 }
@@ -428,7 +434,7 @@ func (r *Record) Validate() error {
 	if err := r.validateNames(set); err != nil {
 		return err
 	}
-	if err := r.validateNumbers(); err != nil {
+	if err := errors.Join(r.validateNumbers(), r.Permit.check(r.Mode)); err != nil {
 		return err
 	}
 	switch r.Kind {

@@ -3,6 +3,7 @@
 package locktable
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"time"
@@ -19,7 +20,7 @@ type Op uint8
 // The operations and the fields of Request that each one uses, beside Client,
 // ID and LowWater.
 const (
-	// OpAcquire asks for Lock: TTL, Wait, Mode, Holder, Metadata, MaxHold, Heartbeat, Remember, After, Slot.
+	// OpAcquire asks for Lock: TTL, Wait, Mode, Holder, Metadata, MaxHold, Heartbeat, Remember, After, Slot, Permit.
 	OpAcquire Op = 1
 	// OpRelease ends the grant Token of Lock: Done.
 	OpRelease Op = 2
@@ -82,6 +83,7 @@ type Request struct {
 	CRC           uint32       // CRC-32C of Data
 	Mark          cluster.Mark // of OpOpenClient; set by the primary, not by the client
 	Level         uint32       // the feature level that its records may need, 0 = this binary's; set by the primary
+	Permit        Permit       // of OpAcquire: what it takes of a lock with a limit
 
 	Client   cluster.ClientID
 	ID       cluster.RequestID
@@ -236,7 +238,7 @@ func (q *Request) validateAcquire(t cluster.Timing) error {
 	if q.Mode > ModeShared {
 		return fmt.Errorf("unknown lock mode %d", q.Mode)
 	}
-	if err := q.validateTTL(t); err != nil {
+	if err := errors.Join(q.validateTTL(t), q.validatePermit()); err != nil {
 		return err
 	}
 	if q.Slot != "" {
@@ -282,7 +284,7 @@ func (q *Request) ContentHash() uint64 {
 	if q.Metadata != "" {
 		b = appendText(append(b, 'm'), q.Metadata)
 	}
-	b = appendLimits(b, &grantParams{maxHold: q.MaxHold, heartbeat: q.Heartbeat, remember: q.Remember})
+	b = appendLimits(b, &grantParams{maxHold: q.MaxHold, heartbeat: q.Heartbeat, remember: q.Remember, permit: q.Permit})
 	if q.After != 0 {
 		b = appendNumbers(append(b, 'n'), uint64(q.After))
 	}
@@ -329,6 +331,7 @@ type Outcome struct {
 	Committed   bool           // with StatusFileQuarantined and StatusUnknown: the append is in the log
 	Repeat      bool           // answered from a receipt
 	Marked      bool           // of a live grant: it has a slot, or its lock remembers it
+	Permit      Permit         // of a live grant; with StatusOtherLimit, only the limit of those who hold or wait
 	Ask         *Ask           // of a renewal: the holder is asked to release; set by the core loop
 	Message     string         // for people
 }
@@ -340,7 +343,9 @@ type LockHolder struct {
 	Holder Holder
 	Since  int64 // as in Grant
 	Mode   Mode
-	Count  int // number of holders
+	Count  int    // number of holders
+	Permit Permit // of a lock with a limit
+	Taken  uint32 // how many permits all holders have
 
 	Identity string // of the client, "" for none
 }
@@ -356,7 +361,7 @@ func OutcomeOf(r *Record) Outcome {
 	}
 	rc := receiptOf(r)
 	out := rc.outcome(r.Client)
-	out.TTL, out.Marked = r.TTL, r.Kind == KindGrant && (r.Remember || r.Slot != "")
+	out.TTL, out.Marked, out.Permit = r.TTL, r.Kind == KindGrant && (r.Remember || r.Slot != ""), r.Permit
 	return out
 }
 
@@ -424,7 +429,7 @@ func (t *Table) repeat(c *client, rc *receipt) Outcome {
 		return out
 	}
 	if g := t.live(rc.lock, rc.token); g != nil {
-		out.TTL, out.Marked = g.ttl, rc.kind == KindGrant && (g.remember || g.slotOf() != "")
+		out.TTL, out.Marked, out.Permit = g.ttl, rc.kind == KindGrant && (g.remember || g.slotOf() != ""), g.permit
 		return out
 	}
 	out.Status = cluster.StatusLeaseExpired

@@ -61,11 +61,14 @@ func (t *Table) RingOf(name cluster.LockName, looks int) (ring Ring) {
 	}
 	s := &ringSearch{looks: looks, state: map[*client]visit{}}
 	for first := range l.grants(0) {
+		if first.permit.Limit != 0 {
+			clear(s.state) // who waits for another one of the holders may not wait for this one
+		}
 		if !first.client.tied || s.state[first.client] != unvisited {
 			continue
 		}
 		s.walk(first.client, func(w *waiter, _ *lock) bool {
-			if w.lock == l && w.client != first.client {
+			if w.lock == l && w.client != first.client && w.waitsFor(first) {
 				last := &s.path[len(s.path)-1]
 				last.token = first.token // and not another one with which it is shared
 				ring = s.ring(s.path)
@@ -111,7 +114,7 @@ func (s *ringSearch) walk(c *client, closes func(*waiter, *lock) bool) bool {
 				return false
 			}
 			s.looks--
-			if g.client == c || !g.client.tied {
+			if g.client == c || !g.client.tied || !w.waitsFor(g) {
 				continue
 			}
 			s.path = append(s.path, ringStep{w, g.token})

@@ -76,7 +76,7 @@ func (w *world) compareRings() {
 	for l := range w.table.Locks("", "") {
 		for x := range w.table.Waiters(l.Name) {
 			for g := range w.table.Grants(l.Name) {
-				if g.Client == x.Client {
+				if g.Client == x.Client || x.Permit.Limit > 0 && uint64(x.Permit.Weight)+uint64(g.Permit.Weight) <= uint64(x.Permit.Limit) {
 					continue
 				}
 				if waitsFor[x.Client] == nil {

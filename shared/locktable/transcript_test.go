@@ -177,6 +177,10 @@ func (s *story) request(client cluster.ClientID, id cluster.RequestID) {
 		q.Holder.Host, q.MaxHold = s.opts["host"], s.span("max", 0)
 		q.Slot = cluster.Slot(s.opts["once"])
 		q.After, q.Remember, q.Level = cluster.Token(s.number(s.opts["after"])), s.opts["remember"] == "yes", uint32(s.number(s.opts["level"]))
+		q.Permit = locktable.Permit{Limit: uint32(s.number(s.opts["limit"])), Weight: uint32(s.number(s.opts["weight"]))}
+		if q.Permit.Limit > 0 && s.opts["weight"] == "" {
+			q.Permit.Weight = 1
+		}
 		if s.opts["mode"] == "shared" {
 			q.Mode = locktable.ModeShared
 		}
@@ -241,7 +245,7 @@ func (s *story) record(r *record) {
 		val  any
 	}{
 		{"client", r.Client != "", r.Client}, {"request", r.Request != 0, r.Request}, {"low", r.LowWater != 0, r.LowWater},
-		{"lock", r.Lock != "", r.Lock}, {"token", r.Token != 0, r.Token}, {"ttl", r.TTL != 0, r.TTL}, {"mode", r.Mode != 0, "shared"}, {"wait", r.Wait != 0, r.Wait},
+		{"lock", r.Lock != "", r.Lock}, {"token", r.Token != 0, r.Token}, {"ttl", r.TTL != 0, r.TTL}, {"mode", r.Mode != 0, "shared"}, {"permit", r.Permit.Limit != 0, fmt.Sprintf("%d/%d", r.Permit.Weight, r.Permit.Limit)}, {"wait", r.Wait != 0, r.Wait},
 		{"host", r.Holder.Host != "", r.Holder.Host}, {"file", r.File != "", r.File}, {"inode", r.Inode != 0, r.Inode},
 		{"generation", r.Generation != 0, r.Generation}, {"offset", r.File != "" && r.Length > 0, r.Offset}, {"length", r.Length != 0, r.Length},
 		{"actor", r.Actor != "", r.Actor}, {"reason", r.Reason != "", r.Reason}, {"server", r.Server != 0, r.Server}, {"members", r.Members != "", r.Members}, {"own", r.Own != "", r.Own}, {"remember", r.Remember, r.Remember}, {"after", r.After != 0, r.After}, {"slot", r.Slot != "", r.Slot}, {"identity", r.Identity != "", r.Identity},
@@ -269,6 +273,9 @@ func answer(o locktable.Outcome) (line string) {
 	}
 	if o.Length > 0 {
 		line += fmt.Sprintf(" file=%s generation=%d offset=%d length=%d", o.File, o.Generation, o.Offset, o.Length)
+	}
+	if o.Permit.Limit != 0 {
+		line += fmt.Sprintf(" permit=%d/%d", o.Permit.Weight, o.Permit.Limit)
 	}
 	if o.Holder != nil {
 		line += fmt.Sprintf(" holder=%s/%d host=%s", o.Holder.Client, o.Holder.Token, o.Holder.Holder.Host)

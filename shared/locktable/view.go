@@ -28,6 +28,7 @@ type Grant struct {
 
 	MaxHold   time.Duration // 0 = no end
 	Heartbeat bool          // only the use of the token renews the lease
+	Permit    Permit        // of a lock with a limit
 
 	Identity string // of Client: what the grant belongs to, "" for none
 }
@@ -45,6 +46,7 @@ type Waiter struct {
 	Holder  Holder
 	Since   int64 // as in Grant
 
+	Permit   Permit
 	Metadata string
 	Identity string // as in Grant
 }
@@ -55,6 +57,8 @@ type LockView struct {
 	Name        cluster.LockName
 	Grant       Grant // the oldest; its token is 0 if the lock is free
 	Holders     int
+	Limit       uint32 // of those who hold or wait; 0 = none
+	Taken       uint32 // how many permits of Limit the holders have
 	QueueLength int
 	FileCount   int
 }
@@ -78,7 +82,7 @@ func (l *lock) grantView() Grant {
 	g := Grant{
 		Lock: l.name, Token: l.token, Epoch: l.epoch, Client: l.client.id, Request: l.request,
 		TTL: l.ttl, Mode: l.mode, Holder: l.holder, Since: l.since,
-		MaxHold: l.maxHold, Heartbeat: l.heartbeat, Identity: l.client.owner(),
+		MaxHold: l.maxHold, Heartbeat: l.heartbeat, Permit: l.permit, Identity: l.client.owner(),
 	}
 	if x := l.grant; x != nil {
 		g.Metadata, g.Ask = x.metadata, x.ask
@@ -87,7 +91,8 @@ func (l *lock) grantView() Grant {
 }
 
 func (l *lock) view() LockView {
-	v := LockView{Name: l.name, Grant: l.oldestGrant().grantView(), Holders: l.holders(), QueueLength: int(l.queued)}
+	v := LockView{Name: l.name, Grant: l.oldestGrant().grantView(), Holders: l.holders(), Taken: uint32(l.taken()), QueueLength: int(l.queued)}
+	v.Limit, _ = l.limit()
 	if l.files != nil {
 		v.FileCount = l.files.len()
 	}
@@ -97,7 +102,7 @@ func (l *lock) view() LockView {
 func (w *waiter) view() Waiter {
 	return Waiter{
 		Lock: w.lock.name, Client: w.client.id, Request: w.request, LSN: w.lsn, Epoch: w.epoch,
-		TTL: w.ttl, Wait: w.wait, Mode: w.mode, Holder: w.holder, Since: w.since, Metadata: w.metadata,
+		TTL: w.ttl, Wait: w.wait, Mode: w.mode, Holder: w.holder, Since: w.since, Permit: w.permit, Metadata: w.metadata,
 		Identity: w.client.owner(),
 	}
 }

@@ -37,7 +37,7 @@ func (t *Table) enqueue(r *Record) {
 	c.addWaiter(w)
 	t.tie(c)
 	t.hash += t.sum(w.appendTo)
-	if l.joins() && w.mode == ModeShared {
+	if l.joins() && w.shares() {
 		t.beginPhase(l, r)
 	}
 	t.settle(r, receipt{})
@@ -78,7 +78,7 @@ func (t *Table) push(w *waiter) {
 	}
 	l.tail = w
 	l.queued++
-	if w.mode == ModeShared {
+	if w.shares() {
 		t.pushShared(w)
 	}
 }
@@ -98,7 +98,7 @@ func (t *Table) pull(w *waiter) {
 	}
 	w.prev, w.next = nil, nil
 	l.queued--
-	if w.mode == ModeShared {
+	if w.shares() {
 		t.pullShared(w)
 	}
 	t.tidyEntry(l)
@@ -140,13 +140,24 @@ func (l *lock) sharedWaiting() int {
 // crowded reports whether one more waiter in this mode could make one holder too many: the
 // requests of a phase join those that hold the lock already.
 func (l *lock) crowded(mode Mode) bool {
-	return mode == ModeShared && l.holders()+l.sharedWaiting() >= MaxHolders+MaxQueue
+	return mode == ModeShared && l.holders()+l.together() >= MaxHolders+MaxQueue
+}
+
+// together is how many requests wait that may hold the lock beside others.
+func (l *lock) together() int {
+	if limit, _ := l.limit(); limit != 0 {
+		return int(l.queued)
+	}
+	return l.sharedWaiting()
 }
 
 func (l *lock) exclusiveWaiting() int { return int(l.queued) - l.sharedWaiting() }
 
-// admits reports whether a request of this mode is granted at once.
-func (l *lock) admits(mode Mode) bool {
+// admits reports whether a request of this mode, with this permit, is granted at once.
+func (l *lock) admits(mode Mode, p Permit) bool {
+	if p.Limit != 0 {
+		return l.head == nil && l.hasRoom(p)
+	}
 	if l.token == 0 && l.sharing == nil {
 		return l.head == nil
 	}
@@ -160,6 +171,9 @@ func (l *lock) joins() bool { return !l.exclusive() && l.exclusiveWaiting() == 0
 // due reports whether a grant of l is owed: it does not wait for another request or end.
 func (l *lock) due() bool {
 	s := l.sharing
+	if w := l.head; w != nil && w.permit.Limit != 0 {
+		return l.hasRoom(w.permit)
+	}
 	if s == nil {
 		return l.token == 0 && l.head != nil
 	}
@@ -173,6 +187,8 @@ func (l *lock) next() *waiter {
 		return nil
 	case l.sharing != nil && l.sharing.phase != 0:
 		return l.sharing.waiters[0]
+	case l.head.permit.Limit != 0:
+		return l.head
 	}
 	return l.firstExclusive()
 }

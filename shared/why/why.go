@@ -99,7 +99,7 @@ func advice(l *wire.LockBody, from *pb.Lock) string {
 		return "it is free: the next request gets it"
 	case l.Remaining == "":
 		return "only a primary knows how long the lease lasts: ask one with holdfast why " + name + "; where none runs, the next one counts it anew, with its whole TTL of " + l.TTL
-	case l.Mode == shared:
+	case l.Mode == shared: // or with a limit
 		return sharedAdvice(l, append([]*pb.Grant{g}, from.GetSharedHolders()...))
 	case l.Ask != nil:
 		return fmt.Sprintf("its holder was asked to let go, and the lock is taken from it in %s; to end it now: %s", cmp.Or(l.Ask.Remaining, "a while"), end)
@@ -124,9 +124,12 @@ func ringAdvice(ring []wire.RingLinkBody) string {
 }
 
 // sharedAdvice is advice for a shared lock. A client that wants it exclusively waits for the
-// last of its holders, so any holder that is not heard matters, not only the oldest.
+// last of its holders, so any holder that is not heard matters, not only the oldest. So it does where permits are all taken.
 func sharedAdvice(l *wire.LockBody, all []*pb.Grant) string {
 	s := fmt.Sprintf("it is shared by %d, and an exclusive request waits for each of them", max(l.Holders, 1))
+	if l.Limit > 0 {
+		s = fmt.Sprintf("%d of its %d permits are taken by %d", l.PermitsTaken, l.Limit, max(l.Holders, 1))
+	}
 	breaks := func(g *pb.Grant) string {
 		return fmt.Sprintf("holdfast break %s --token %d --reason TEXT", Word(l.Lock), g.GetToken())
 	}
@@ -155,6 +158,8 @@ func sharedAdvice(l *wire.LockBody, all []*pb.Grant) string {
 		}
 		return s + fmt.Sprintf("; %d of them may be gone: that of token %d, the last to end, was not heard %s; its lease ends in %v, unless it comes back; to end it now: %s",
 			silent, stuck.GetToken(), ago, wire.Millis(stuck.GetRemainingMs()), breaks(stuck))
+	case l.QueueLength == 0 && l.Limit > 0:
+		return s + fmt.Sprintf("; to take one, or wait for one: holdfast acquire %s --limit %d --wait 10m", Word(l.Lock), l.Limit)
 	case l.QueueLength == 0:
 		return s + fmt.Sprintf("; to share it with them: holdfast acquire %s --shared", Word(l.Lock))
 	case calm != nil:

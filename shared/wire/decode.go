@@ -74,7 +74,8 @@ func fieldsOf(q proto.Message) []field {
 			field{"lock", &q.Lock}, field{"ttl", ttl{&q.TtlMs}}, field{"wait", wait{&q.WaitMs}},
 			field{"holder", []field{{"user", &q.Holder.User}, {"host", &q.Holder.Host}, {"pid", &q.Holder.Pid}, {"command", &q.Holder.Command}}},
 			field{"metadata", &q.Metadata}, field{"max_hold", ttl{&q.MaxHoldMs}}, field{"heartbeat", &q.Heartbeat}, field{"mode", &q.Mode},
-			field{"after_token", &q.AfterToken}, field{"remember", &q.Remember}, field{"once", &q.Once})
+			field{"after_token", &q.AfterToken}, field{"remember", &q.Remember}, field{"once", &q.Once},
+			field{"limit", &q.Limit}, field{"weight", &q.Weight})
 	case *pb.KeepAliveRequest:
 		return []field{{"client_id", &q.ClientId}, {"held", &q.Held}}
 	}

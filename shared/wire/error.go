@@ -37,6 +37,11 @@ type Holder struct {
 	Identity string `json:"identity,omitempty"`
 	// User is the operating system's user that runs the process. Like Host, PID and Command the client says so itself.
 	User string `json:"user,omitempty"`
+	// Limit and Weight are the permits of the grant, of a lock with a limit. PermitsTaken is how many permits all holders have, 0 where the answer does
+	// not tell.
+	Limit        uint32 `json:"limit,omitempty"`
+	Weight       uint32 `json:"weight,omitempty"`
+	PermitsTaken uint32 `json:"permits_taken,omitempty"`
 }
 
 // Receipt is the place of an append in a protected file.
@@ -107,6 +112,15 @@ func Unmarked(a *pb.Answer, asked bool) error {
 		return nil
 	}
 	return Invalid("the server is of an older version, which does not know what a lock remembers: upgrade all servers, then type holdfast upgrade --finish")
+}
+
+// Unlimited returns an error if an acquire asked for permits, and was granted the lock without their limit: by a server of an older
+// version, which ignores what it does not know. Such a grant has to be given back.
+func Unlimited(a *pb.Answer, limit, weight uint32) error {
+	if limit == 0 || a.GetLimit() == limit && a.GetWeight() == max(1, weight) {
+		return nil
+	}
+	return Invalid("the server is of an older version, which does not know locks with a limit: upgrade all servers, then type holdfast upgrade --finish")
 }
 
 // GRPCStatus has grpc-go send the error with its detail when a handler returns it. A
@@ -241,7 +255,10 @@ func (e *Error) Answer() *pb.Answer {
 		Protected: e.Client != "" && !e.Client.Anonymous(),
 	}
 	if h := e.Holder; h != nil {
-		a.Holder = &pb.LockHolder{ClientId: string(h.Client), Token: uint64(h.Token), User: h.User, Host: h.Host, Pid: h.PID, Command: h.Command, SinceUnixMs: int64(h.Since), Holders: h.Holders, Identity: h.Identity}
+		a.Holder = &pb.LockHolder{
+			ClientId: string(h.Client), Token: uint64(h.Token), User: h.User, Host: h.Host, Pid: h.PID, Command: h.Command, SinceUnixMs: int64(h.Since), Holders: h.Holders, Identity: h.Identity,
+			Limit: h.Limit, Weight: h.Weight, PermitsTaken: h.PermitsTaken,
+		}
 		a.Holder.Mode, _ = ParseMode(h.Mode)
 	}
 	if r := e.Receipt; r != nil {
@@ -285,6 +302,7 @@ func HolderOf(h *pb.LockHolder) *Holder {
 	return &Holder{
 		Client: cluster.ClientID(h.ClientId), Token: cluster.Token(h.Token), User: h.User, Host: h.Host, PID: h.Pid, Command: h.Command,
 		Since: Moment(h.SinceUnixMs), Mode: ModeWord(h.Mode), Holders: h.Holders, Identity: h.Identity,
+		Limit: h.Limit, Weight: h.Weight, PermitsTaken: h.PermitsTaken,
 	}
 }
 

@@ -67,7 +67,7 @@ func AppendOperation(b []byte, op *pb.Operation) ([]byte, error) {
 	switch x := op.GetRequest().(type) {
 	case *pb.Operation_Acquire:
 		if x.Acquire.Mode != 0 || x.Acquire.Holder != nil || x.Acquire.Metadata != "" ||
-			x.Acquire.MaxHoldMs != 0 || x.Acquire.Heartbeat || x.Acquire.AfterToken != 0 || x.Acquire.Remember || x.Acquire.Once != "" {
+			x.Acquire.MaxHoldMs != 0 || x.Acquire.Heartbeat || x.Acquire.AfterToken != 0 || x.Acquire.Remember || x.Acquire.Once != "" || x.Acquire.Limit != 0 || x.Acquire.Weight != 0 {
 			return AppendRequest(b, &pb.SessionRequest{Operations: []*pb.Operation{op}})
 		}
 		q = appendAcquire(room[:0], x.Acquire)

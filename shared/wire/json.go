@@ -47,6 +47,9 @@ type Body struct {
 	Cell *uint32 `json:"cell,omitempty"`
 	// Marked says that a grant has what was asked of it: after_token, remember or once. See Unmarked.
 	Marked bool `json:"marked,omitempty"`
+	// Limit and Weight are the permits of a grant, see Unlimited; with OTHER_LIMIT, Limit is that of those who hold the lock or wait for it.
+	Limit  uint32 `json:"limit,omitempty"`
+	Weight uint32 `json:"weight,omitempty"`
 }
 
 // Place is where an operation on a protected file took place, nil in a Body whose answer tells none. Offset 0 is the
@@ -106,6 +109,7 @@ func BodyOf(a *pb.Answer) Body {
 		Committed: a.GetCommitted(), Primary: PrimaryOf(a.GetPrimary()), RetryAfter: retryText(status, a.GetRetryAfterMs()),
 		Ask: AskBodyOf(a.GetAsk()), MembersVersion: a.GetMembersVersion(),
 		Marked: a.GetMarked(),
+		Limit:  a.GetLimit(), Weight: a.GetWeight(),
 	}
 	if n := a.GetQueueLength(); n > 0 || status == cluster.StatusHeld || status == cluster.StatusWaitTimeout {
 		b.QueueLength = &n
@@ -200,6 +204,10 @@ type LockBody struct {
 	// Done is the highest slot that is done, and DoneToken the token under which it was; "" for none. Lists leave it out.
 	Done      string `json:"done,omitempty"`
 	DoneToken uint64 `json:"done_token,omitempty"`
+	// Limit is that of those who hold the lock or wait for it, 0 for none, and PermitsTaken how many permits the holders have. In a
+	// reset of a watch that is 0 if not all holders are listed.
+	Limit        uint32 `json:"limit,omitempty"`
+	PermitsTaken uint32 `json:"permits_taken,omitempty"`
 }
 
 // SharerBody is a further holder of a lock that is held in shared mode.
@@ -229,6 +237,8 @@ type WaiterBody struct {
 	Mode      string `json:"mode"`
 	Identity  string `json:"identity,omitempty"`
 	User      string `json:"user,omitempty"`
+	Limit     uint32 `json:"limit,omitempty"`
+	Weight    uint32 `json:"weight,omitempty"`
 }
 
 // FileBody is one protected file.
@@ -281,7 +291,7 @@ func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMil
 		Status: FromStatus(s).String(), Message: message, Epoch: epoch, LSN: lsn, Age: duration(ageMillis),
 		Lock: l.GetName(), Token: g.GetToken(), TTL: duration(g.GetTtlMs()), GrantEpoch: g.GetEpoch(),
 		RequestID: g.GetRequestId(), Heard: g.GetHeard(), MaxHold: duration(g.GetMaxHoldMs()), Heartbeat: g.GetHeartbeat(), QueueLength: l.GetQueueLength(), FileCount: l.GetFileCount(),
-		Holders: l.GetHolders(), SharedWith: sharersOf(l), LastToken: l.GetLastToken(), Done: l.GetDone(), DoneToken: l.GetDoneToken(),
+		Holders: l.GetHolders(), SharedWith: sharersOf(l), LastToken: l.GetLastToken(), Done: l.GetDone(), DoneToken: l.GetDoneToken(), Limit: l.GetLimit(), PermitsTaken: l.GetPermitsTaken(),
 		Waiters: make([]WaiterBody, len(l.GetWaiters())), Files: make([]FileBody, len(l.GetFiles())),
 	}
 	if ms := g.GetRemainingMs(); ms >= 0 {
@@ -289,6 +299,7 @@ func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMil
 	}
 	if g.GetToken() != 0 {
 		h := GrantHolder(g, l.GetHolders())
+		h.PermitsTaken = l.GetPermitsTaken()
 		b.Holder, b.Mode = &h, h.Mode
 		b.Since, b.Metadata, b.Ask = b.Holder.Since, g.GetMetadata(), AskBodyOf(g.GetAsk())
 	}
@@ -298,7 +309,7 @@ func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMil
 			ClientID: w.GetClientId(), RequestID: w.GetRequestId(), LSN: w.GetLsn(), TTL: duration(w.GetTtlMs()), Wait: waitText(w.GetWaitMs()),
 			User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
 			Since: Moment(w.GetSinceUnixMs()), Metadata: w.GetMetadata(), Mode: ModeWord(w.GetMode()),
-			Identity: h.GetIdentity(),
+			Identity: h.GetIdentity(), Limit: w.GetLimit(), Weight: w.GetWeight(),
 		}
 	}
 	for i, f := range l.GetFiles() {
@@ -313,7 +324,7 @@ func GrantHolder(g *pb.Grant, holders uint32) Holder {
 	return Holder{
 		Client: cluster.ClientID(g.GetClientId()), Token: cluster.Token(g.GetToken()),
 		User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: Moment(g.GetSinceUnixMs()),
-		Mode: ModeWord(g.GetMode()), Holders: holders, Identity: h.GetIdentity(),
+		Mode: ModeWord(g.GetMode()), Holders: holders, Identity: h.GetIdentity(), Limit: g.GetLimit(), Weight: g.GetWeight(),
 	}
 }
 

@@ -153,8 +153,9 @@ func TestBodiesLeaveOutWhatIsEmpty(t *testing.T) {
 		`{"status":"OK","lock":"a","token":18446744073709551615,"ttl":"29.5s","epoch":2,"lsn":3,"client_id":"c","request_id":1,"protected":true}`: wire.BodyOf(&pb.Answer{
 			Status: pb.Status_STATUS_OK, Lock: "a", Token: 1<<64 - 1, TtlMs: 29500, ClientId: "c", RequestId: 1, Epoch: 2, Lsn: 3, Protected: true,
 		}),
-		`{"status":"OK","token":5,"marked":true}`: wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_OK, Token: 5, Marked: true}),
-		`{"status":"UNKNOWN"}`:                    wire.BodyOf(nil),
+		`{"status":"OK","token":5,"marked":true}`:        wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_OK, Token: 5, Marked: true}),
+		`{"status":"OK","token":5,"limit":3,"weight":2}`: wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_OK, Token: 5, Limit: 3, Weight: 2}),
+		`{"status":"UNKNOWN"}`:                           wire.BodyOf(nil),
 		`{"status":"OK","lsn":3,"repeat":true,"file":"f","offset":0,"length":4,"crc32c":0,"generation":1}`: wire.BodyOf(&pb.Answer{
 			Status: pb.Status_STATUS_OK, Lsn: 3, Repeat: true, Receipt: &pb.Receipt{File: "f", Length: 4, Generation: 1},
 		}),

@@ -52,6 +52,8 @@ type PastBody struct {
 	SuccessorToken uint64 `json:"successor_token"`
 	Identity       string `json:"identity,omitempty"`
 	User           string `json:"user,omitempty"` // as in Holder
+	Limit          uint32 `json:"limit,omitempty"`
+	Weight         uint32 `json:"weight,omitempty"`
 }
 
 // HistoryRange is a range of LSNs, both ends included, and how many ends in it are left out; 0 if
@@ -76,6 +78,7 @@ func HistoryBodyOf(r *pb.HistoryResponse) HistoryBody {
 			LSN: g.GetLsn(), Epoch: g.GetEpoch(), GrantEpoch: g.GetGrantEpoch(), ClientID: g.GetClientId(), RequestID: g.GetRequestId(),
 			TTL: duration(g.GetTtlMs()), Mode: ModeWord(g.GetMode()), User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Metadata: g.GetMetadata(), Actor: g.GetActor(), Reason: g.GetReason(),
 			File: a.GetFile(), Offset: a.GetOffset(), Length: a.GetLength(), AppendLSN: a.GetLsn(), SuccessorToken: g.GetSuccessorToken(), Identity: h.GetIdentity(),
+			Limit: g.GetLimit(), Weight: g.GetWeight(),
 		}
 	}
 	for i, g := range r.GetGaps() {

@@ -79,7 +79,7 @@ func EventBodyOf(e *pb.Event) EventBody {
 		b.Holder = &Holder{
 			Client: cluster.ClientID(b.ClientID), Token: cluster.Token(b.Token),
 			User: h.GetUser(), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: b.Time,
-			Mode: ModeWord(e.GetMode()), Identity: h.GetIdentity(),
+			Mode: ModeWord(e.GetMode()), Identity: h.GetIdentity(), Limit: e.GetLimit(), Weight: e.GetWeight(),
 		}
 	}
 	return b

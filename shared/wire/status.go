@@ -34,6 +34,7 @@ var (
 	ErrLimited            = errors.New("a quota does not leave room for this")
 	ErrAlreadyDone        = errors.New("it is done already")
 	ErrLockChanged        = errors.New("others may have had the lock since")
+	ErrOtherLimit         = errors.New("the lock is used with another limit")
 	ErrWrongCell          = errors.New("another cell of the site has this")
 	ErrUnknown            = errors.New("not known whether it was done: ask again with the same request ID")
 )
@@ -75,6 +76,7 @@ var statusTable = [...]row{
 	{cluster.StatusLimited, ErrLimited, codes.ResourceExhausted, http.StatusTooManyRequests},
 	{cluster.StatusLockChanged, ErrLockChanged, codes.OK, http.StatusPreconditionFailed},
 	{cluster.StatusAlreadyDone, ErrAlreadyDone, codes.OK, http.StatusConflict},
+	{cluster.StatusOtherLimit, ErrOtherLimit, codes.OK, http.StatusConflict},
 	{cluster.StatusWrongCell, ErrWrongCell, codes.OK, http.StatusMisdirectedRequest},
 }
 

@@ -35,6 +35,7 @@ class Table:
         self.slots = {}  # (lock, token): the slot it was granted for
         self.done = {}  # lock: the highest slot that is done, by its text
         self.last = {}  # lock: its last token
+        self.limit = None  # with which others use all locks
         self.old = False  # it is of a version that does not know what a lock remembers
         self.log = []  # (operation, fields) of all requests
         self.executed = []  # the same of those that were executed, without repeats
@@ -83,10 +84,14 @@ class Table:
                 return {"status": "WAIT_TIMEOUT", "lock": name}
         if "after_token" in fields and fields["after_token"] != self.last.get(name):
             return {"status": "LOCK_CHANGED", "lock": name}
+        if self.limit is not None and self.limit != fields.get("limit"):
+            return {"status": "OTHER_LIMIT", "lock": name, "limit": self.limit}
         token = self.last[name] = self.next()
         self.locks[name] = (token, fields["client_id"])
         self.slots[name, token] = fields.get("once")
         answer = {"status": "OK", "lock": name, "token": token, "ttl": fields["ttl"], "client_id": fields["client_id"]}
+        if "limit" in fields and not self.old:
+            answer.update(limit=fields["limit"], weight=fields["weight"])
         asked = not self.old and {"once", "remember", "after_token"} & set(fields)
         return {**answer, "marked": True} if asked else answer
 

@@ -6,7 +6,7 @@ import os
 import unittest
 
 from fake import DROP, LOSE, Case
-from holdfast import AlreadyDone, ConfigError, InvalidArgument, Lock, LockChanged, LockLost, Unavailable, UnknownOutcome
+from holdfast import AlreadyDone, ConfigError, InvalidArgument, Lock, LockChanged, LockLost, OtherLimit, Unavailable, UnknownOutcome
 from holdfast.aio import AsyncLock
 
 
@@ -133,6 +133,29 @@ class OnceTest(Case):
 
         asyncio.run(work())
         self.assertEqual(self.table.done, {"a": "1"})
+
+
+class LimitTest(Case):
+    def test_permits(self):
+        with Lock("a", client=self.client, limit=3, weight=2):
+            pass
+        asked = self.table.of("acquire")[0]
+        self.assertEqual((asked["limit"], asked["weight"], asked["mode"]), (3, 2, "exclusive"))
+        self.table.limit = 4
+        with self.assertRaises(OtherLimit):
+            Lock("a", client=self.client, limit=3).acquire()
+
+    def test_grant_without_its_limit_is_given_back(self):
+        """A server that does not know limits grants the lock to one alone, or to any number: that is no permit."""
+        self.table.old = True
+        with self.assertRaisesRegex(InvalidArgument, "older version"):
+            Lock("a", client=self.client, limit=3).acquire()
+        self.until(lambda: not self.table.locks)
+
+    def test_what_cannot_be(self):
+        for options in ({"limit": 0}, {"limit": 2, "weight": 3}, {"limit": 2, "weight": 0}, {"weight": 2}, {"limit": 2, "shared": True}, {"limit": 2, "once": "1"}):
+            with self.assertRaises(ConfigError):
+                Lock("a", client=self.client, **options)
 
 
 class RememberTest(Case):

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -134,6 +135,8 @@ type lease struct {
 	remember bool
 	// once is the slot for which the lock is acquired.
 	once string
+	// limit makes the lock one with so many permits, and weight is how many are taken.
+	limit, weight uint32
 }
 
 func (l *lease) flags(fl *pflag.FlagSet, wait string) {
@@ -166,6 +169,36 @@ func (l *lease) markFlags(fl *pflag.FlagSet) {
 		l.once = s
 		return cluster.Slot(s).Validate()
 	})
+}
+
+// permitFlags adds the flags about a lock with a limit.
+func (l *lease) permitFlags(fl *pflag.FlagSet) {
+	fl.Uint32Var(&l.limit, "limit", 0, "take a permit of the lock, of which there are so many: all others have to give the same limit; nothing can be appended then")
+	fl.Uint32Var(&l.weight, "weight", 1, "take so many permits of --limit")
+}
+
+func (l *lease) checkPermit(fl *pflag.FlagSet) error {
+	switch {
+	case fl.Changed("limit") && l.limit == 0:
+		return usagef("--limit 0: there is at least one permit")
+	case l.limit == 0 && fl.Changed("weight"):
+		return usagef("--weight %d: say by --limit of how many permits", l.weight)
+	case l.limit != 0 && (l.weight == 0 || l.weight > l.limit):
+		return usagef("--weight %d: use 1 to --limit %d", l.weight, l.limit)
+	case l.limit != 0 && (l.shared || l.exclusive):
+		return usagef("--limit and --shared or --exclusive: a permit leaves the lock to others as far as the limit reaches")
+	case l.limit != 0 && l.once != "":
+		return usagef("--limit and --once: what is done once is done by one holder")
+	}
+	return nil
+}
+
+// permit returns the limit and the weight for a request.
+func (l *lease) permit() (limit, weight uint32) {
+	if l.limit == 0 {
+		return 0, 0
+	}
+	return l.limit, l.weight
 }
 
 func (l *lease) mode() pb.Mode {
@@ -239,6 +272,7 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 		ClientId: id.client, RequestId: id.request, Lock: lock, TtlMs: wire.FloorMillis(l.ttl), Holder: a.callersHolder(), Metadata: l.metadata, Mode: l.mode(),
 		AfterToken: l.after, Remember: l.remember, Once: l.once,
 	}
+	q.Limit, q.Weight = l.permit()
 	if wait != 0 {
 		ms := int64(forever)
 		if wait > 0 {
@@ -254,7 +288,7 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 		return nil, a.giveUp(c, lock, id)
 	}
 	if err == nil {
-		if err = wire.Unmarked(r, l.after != 0 || l.remember || l.once != ""); err != nil {
+		if err = cmp.Or(wire.Unmarked(r, l.after != 0 || l.remember || l.once != ""), wire.Unlimited(r, q.Limit, q.Weight)); err != nil {
 			_, kept := a.release(ctx, c, lock, r.GetToken(), a.drawn(), false)
 			return nil, errors.Join(err, kept)
 		}

@@ -135,6 +135,8 @@ func (a *app) advice(err error) string {
 		return a.adviceToWait(status)
 	case cluster.StatusLockChanged:
 		return "do anew what rested on it: acquire it without --after-token, and with --remember for the next time"
+	case cluster.StatusOtherLimit:
+		return "use the --limit of the others, or wait until nobody has the lock: " + a.about("holdfast show", aLock, "holdfast ls")
 	case cluster.StatusWrongCell:
 		return "name the volume or the servers of that cell with --endpoints: see holdfast site status DIR"
 	case cluster.StatusInvalidToken, cluster.StatusLeaseExpired:

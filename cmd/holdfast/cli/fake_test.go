@@ -60,11 +60,24 @@ func (fake) Acquire(_ context.Context, q *pb.AcquireRequest) (*pb.Answer, error)
 		if q.GetAfterToken() == 12 {
 			return refused(pb.Status_STATUS_LOCK_CHANGED, "cache", `lock "cache" was granted after token 12: under token 16 at last`), nil
 		}
+	case "gpu":
+		if q.GetLimit() == 5 {
+			a := refused(pb.Status_STATUS_HELD, "gpu", "")
+			a.Holder = &pb.LockHolder{
+				ClientId: "@9", Token: 12, Host: "h1", Pid: 99, Command: "backup", SinceUnixMs: 1_700_000_000_000,
+				Mode: pb.Mode_MODE_SHARED, Holders: 2, Limit: 5, Weight: 2, PermitsTaken: 4,
+			}
+			return a, nil
+		}
+		return refused(pb.Status_STATUS_OTHER_LIMIT, "gpu", `lock "gpu" is held, or waited for, with a limit of 5`), nil
 	case "fencing":
 		return nil, &wire.Error{Status: cluster.StatusServerFencing, Message: "epoch 4"}
 	}
 	a := ok(q.GetLock(), 17)
 	a.TtlMs, a.Marked = q.GetTtlMs(), q.GetLock() != "older" && asksForMark(q)
+	if q.GetLock() != "older" {
+		a.Limit, a.Weight = q.GetLimit(), q.GetWeight()
+	}
 	return a, nil
 }
 
@@ -230,8 +243,11 @@ func (f fake) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, erro
 	}
 	a := ok(q.GetLock(), 17)
 	a.TtlMs, a.Mode = 12_500, pb.Mode_MODE_EXCLUSIVE.Enum()
-	if q.GetLock() == "shared" {
+	if q.GetLock() == "shared" || q.GetLock() == "gpu" {
 		a.Mode = pb.Mode_MODE_SHARED.Enum()
+	}
+	if q.GetLock() == "gpu" {
+		a.Limit, a.Weight = 5, 1
 	}
 	return a, nil
 }
@@ -295,6 +311,14 @@ func (fake) GetLock(_ context.Context, q *pb.GetLockRequest) (*pb.GetLockRespons
 		second.Token, second.ClientId, second.Mode = 18, "@11", pb.Mode_MODE_SHARED
 		r.Lock.SharedHolders = []*pb.Grant{second}
 		r.Lock.Waiters = []*pb.Waiter{{ClientId: "@10", Lsn: 19, TtlMs: 30_000, WaitMs: -1}, {ClientId: "@12", Lsn: 20, TtlMs: 30_000, WaitMs: 5000, Mode: pb.Mode_MODE_SHARED}}
+	} else if q.GetLock() == "gpu" {
+		r.Lock = lockOf(q.GetLock())
+		r.Lock.Limit, r.Lock.PermitsTaken, r.Lock.Holders = 5, 4, 2
+		r.Lock.Grant.Mode, r.Lock.Grant.Limit, r.Lock.Grant.Weight = pb.Mode_MODE_SHARED, 5, 1
+		second := lockOf(q.GetLock()).Grant
+		second.Token, second.ClientId, second.Mode, second.Limit, second.Weight = 18, "@11", pb.Mode_MODE_SHARED, 5, 3
+		r.Lock.SharedHolders = []*pb.Grant{second}
+		r.Lock.Waiters = []*pb.Waiter{{ClientId: "@10", Lsn: 19, TtlMs: 30_000, WaitMs: -1, Mode: pb.Mode_MODE_SHARED, Limit: 5, Weight: 2}}
 	} else if q.GetLock() != "free" {
 		r.Lock = lockOf(q.GetLock())
 		r.Lock.Waiters = []*pb.Waiter{{ClientId: "@10", RequestId: 1, Lsn: 18, TtlMs: 30_000, WaitMs: -1, Holder: &pb.Holder{Host: "h2", Pid: 5, Command: "sync"}}}

@@ -41,7 +41,9 @@ func (h *heldError) text(now time.Time) string {
 		return lock + fmt.Sprintf("free, and goes to the first in the queue (%d waiting)", h.queue)
 	}
 	s := lock + "held by " + h.holder.Person()
-	if h.holder.Holders > 1 {
+	if h.holder.Limit > 0 {
+		s = lock + fmt.Sprintf("held by %d with %d of %d permits, the first being %s", max(h.holder.Holders, 1), h.holder.PermitsTaken, h.holder.Limit, h.holder.Person())
+	} else if h.holder.Holders > 1 {
 		s = lock + fmt.Sprintf("shared by %d, the first being %s", h.holder.Holders, h.holder.Person())
 	}
 	s += fmt.Sprintf(", %s, under token %d", heldText(h.holder.Since.Time(), now), h.holder.Token)

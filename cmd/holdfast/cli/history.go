@@ -196,7 +196,9 @@ func lastedText(g *wire.PastBody, now time.Time) string {
 // pastText describes who had a grant.
 func pastText(g *wire.PastBody) string {
 	s := g.Person()
-	if g.Mode == sharedWord {
+	if g.Limit > 0 {
+		s += ", " + permitsText(g.Weight, g.Limit)
+	} else if g.Mode == sharedWord {
 		s += ", shared"
 	}
 	return s

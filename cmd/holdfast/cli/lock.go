@@ -36,7 +36,7 @@ under a lock, use holdfast run.
   holdfast release billing/job --token $TOKEN`,
 		Args: exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := firstError(l.check(), id.check()); err != nil {
+			if err := firstError(l.check(), l.checkPermit(c.Flags()), id.check()); err != nil {
 				return err
 			}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
@@ -66,6 +66,7 @@ under a lock, use holdfast run.
 	l.flags(c.Flags(), "0")
 	l.sharedFlag(c.Flags())
 	l.markFlags(c.Flags())
+	l.permitFlags(c.Flags())
 	id.flags(c.Flags())
 	c.Flags().BoolVar(&withProof, "proof", false, "print a proof, too, on a second line: see holdfast proof")
 	return c
@@ -307,7 +308,9 @@ A resource for exclusive holders only must refuse tokens of a shared lock.`,
 				}
 				return a.answer(r, func(w io.Writer) {
 					shared := ""
-					if r.GetMode() == pb.Mode_MODE_SHARED {
+					if r.GetLimit() > 0 {
+						shared = fmt.Sprintf(", with %d of %d permits", r.GetWeight(), r.GetLimit())
+					} else if r.GetMode() == pb.Mode_MODE_SHARED {
 						shared = ", one of those that share the lock"
 					}
 					fmt.Fprintf(w, "%s: token %d is live%s, %v left\n", args[0], token, shared, wire.Millis(r.GetTtlMs()))

@@ -97,12 +97,33 @@ func holderText(h *wire.Holder) string {
 	}
 	s := h.Person()
 	switch {
+	case h.Limit > 0:
+		if h.Holders > 1 {
+			s += fmt.Sprintf(" and %d more", h.Holders-1)
+		}
+		if h.Holders > 1 && h.PermitsTaken == 0 { // a watch does not always tell
+			return s + fmt.Sprintf(", of %d permits", h.Limit)
+		}
+		return s + ", " + permitsText(cmp.Or(h.PermitsTaken, h.Weight), h.Limit)
 	case h.Holders > 1:
 		s += fmt.Sprintf(" and %d more, shared", h.Holders-1)
 	case h.Mode == sharedWord:
 		s += ", shared"
 	}
 	return s
+}
+
+// permitsText says how many permits of a limit are taken, or asked for.
+func permitsText(weight, limit uint32) string {
+	return fmt.Sprintf("%d of %d permits", weight, limit)
+}
+
+// ownPermits says how many permits one of several holders has, with a comma behind; "" for a lock without a limit.
+func ownPermits(h *wire.Holder) string {
+	if h.Limit == 0 {
+		return ""
+	}
+	return counted(uint64(h.Weight), "permit") + ", "
 }
 
 func (a *app) showCommand() *cobra.Command {
@@ -136,7 +157,9 @@ func restText(w io.Writer, l *wire.LockBody, since func(*wire.WaiterBody) string
 	for i := range l.Waiters {
 		x := &l.Waiters[i]
 		shared := ""
-		if x.Mode == sharedWord {
+		if x.Limit > 0 {
+			shared = ", for " + permitsText(x.Weight, x.Limit)
+		} else if x.Mode == sharedWord {
 			shared = ", to share it"
 		}
 		fmt.Fprintf(w, "  waiting %d: %s, %s%s\n", i+1, x.Person(), since(x), shared)
@@ -147,8 +170,8 @@ func showText(w io.Writer, l *wire.LockBody, now time.Time) {
 	if l.Token == 0 {
 		fmt.Fprintf(w, "%s: free\n", l.Lock)
 	} else {
-		fmt.Fprintf(w, "%s: held by %s\n  token %d, TTL %s, %s left%s\n",
-			l.Lock, holderText(l.Holder), l.Token, l.TTL, cmp.Or(l.Remaining, "unknown time"), heardText(l.Heard, l.Remaining))
+		fmt.Fprintf(w, "%s: held by %s\n  token %d, %sTTL %s, %s left%s\n",
+			l.Lock, holderText(l.Holder), l.Token, ownPermits(l.Holder), l.TTL, cmp.Or(l.Remaining, "unknown time"), heardText(l.Heard, l.Remaining))
 	}
 	if l.Since != 0 {
 		fmt.Fprintf(w, "  since %s, client %s\n", timeText(l.Since.Time(), now), l.Holder.Client)
@@ -185,8 +208,8 @@ func heardText(heard bool, remaining string) string {
 func sharersText(w io.Writer, l *wire.LockBody) {
 	for i := range l.SharedWith {
 		x := &l.SharedWith[i]
-		fmt.Fprintf(w, "  with %s\n    token %d, TTL %s, %s left%s\n",
-			x.Person(), x.Token, x.TTL, cmp.Or(x.Remaining, "unknown time"), heardText(x.Heard, x.Remaining))
+		fmt.Fprintf(w, "  with %s\n    token %d, %sTTL %s, %s left%s\n",
+			x.Person(), x.Token, ownPermits(&x.Holder), x.TTL, cmp.Or(x.Remaining, "unknown time"), heardText(x.Heard, x.Remaining))
 		if x.Metadata != "" {
 			fmt.Fprintf(w, "    says %q\n", x.Metadata)
 		}

@@ -103,6 +103,9 @@ it again. Others that wait for the same slot learn that; if the command fails, o
 does, the next one runs it. --once-per 24h makes the slot of the time at which run
 begins: the beginning of its day, in UTC, by the clock of this host.
 
+With --limit N, at most N commands run under the lock at a time, or fewer where some take
+more than one permit by --weight. All have to give the same limit.
+
 Exit codes: 1 the lock was not acquired (-E changes it), 2 usage, 3 lost while the
 command ran, 4 no service, 7 its slot is done (--done-exit-code changes it), 126 and 127 as in a shell, 128+n for signal n, else the
 command's. With -o json the last line on the standard error has the result, and of a loss
@@ -127,7 +130,7 @@ func (a *app) runCommand() *cobra.Command {
 				}
 				dash, args = 1, append(args, a.shell(r.shellCommand)...)
 			}
-			if err := r.once.slot(&r.lease, a.now()); err != nil {
+			if err := firstError(r.once.slot(&r.lease, a.now()), r.lease.checkPermit(c.Flags())); err != nil {
 				return err
 			}
 			if err := r.parse(dash, args); err != nil {
@@ -138,6 +141,7 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	r.flags(c.Flags())
 	r.lease.markFlags(c.Flags())
+	r.lease.permitFlags(c.Flags())
 	r.once.flags(c.Flags())
 	c.Flags().StringVarP(&r.shellCommand, "command", "c", "", "run this command line in $SHELL, or in /bin/sh")
 	return c
@@ -251,6 +255,7 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 		TTL: r.lease.ttl, Wait: wait, Metadata: r.lease.metadata, Shared: r.lease.shared, MaxHold: r.hung.maxHold, Heartbeat: r.hung.progress != "",
 		AfterToken: cluster.Token(r.lease.after), Remember: r.lease.remember, Once: r.lease.once,
 	}
+	opt.Limit, opt.Weight = r.lease.permit()
 	defer r.app.reportWait(ctx, string(r.lock), &r.lease, waiting{host: hostname(), pid: cmp.Or(r.waiter, os.Getpid())})()
 	var lock *clientlib.Lock
 	if above != 0 {

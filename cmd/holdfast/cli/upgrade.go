@@ -179,6 +179,8 @@ func levelMeans(level uint32) string {
 		return "level 5: the log can hold a list of servers; older binaries refuse the cluster. Nothing else changes"
 	case 6:
 		return "level 6: locks can remember their last token, and what is done once; older binaries refuse the cluster. Nothing else changes"
+	case 7:
+		return "level 7: locks can have a limit of permits; older binaries refuse the cluster. Nothing else changes"
 	case 8:
 		return "level 8: volumes that are made can be cells of a site; older binaries refuse the cluster. Nothing else changes"
 	}

@@ -116,6 +116,8 @@ func waitingText(l *wire.LockBody, me waiting, now time.Time) string {
 		return s + "it is granted to this command, and the answer is not here yet: see holdfast status"
 	case l.Holder == nil:
 		s += "it is free, and goes to the first in the queue"
+	case l.Limit > 0:
+		s += fmt.Sprintf("%s are taken, those of %s, %s, and of %d more", permitsText(l.PermitsTaken, l.Limit), l.Holder.Person(), heldText(l.Since.Time(), now), max(l.Holders, 1)-1)
 	case l.Holders > 1:
 		s += fmt.Sprintf("shared by %d, the first being %s, %s", l.Holders, l.Holder.Person(), heldText(l.Since.Time(), now))
 	default:

@@ -220,7 +220,9 @@ func eventText(e *clientlib.Event) string {
 			Client: string(e.Client), Identity: e.Identity, User: e.Holder.User, Host: e.Holder.Host, PID: int64(e.Holder.PID), Command: e.Holder.Command,
 		})
 	}
-	if e.Shared {
+	if e.Limit > 0 {
+		add("%s", permitsText(e.Weight, e.Limit))
+	} else if e.Shared {
 		add("shared")
 	}
 	switch e.Kind {

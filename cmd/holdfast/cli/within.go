@@ -97,7 +97,7 @@ func (r *running) acquireWithin(ctx context.Context, client *clientlib.Client, t
 }
 
 // within keeps a command from waiting for the run in which it runs: it returns a *withinError,
-// or the answer of a lock that was granted at once, beside a run that shares it. If both results
+// or the answer of a lock that was granted at once, beside a run that shares it, or has other permits of it. If both results
 // are nil the command may wait.
 func (a *app) within(ctx context.Context, c *remote.Caller, lock string, l *lease, id identity) (*pb.Answer, error) {
 	wait, err := l.waitFor()
@@ -114,7 +114,7 @@ func (a *app) within(ctx context.Context, c *remote.Caller, lock string, l *leas
 		return nil, nil // it has ended, or that is not known: the request itself finds out
 	}
 	held := l.conflicts(&withinError{cluster.LockName(lock), token, wire.Err(cluster.StatusHeld)})
-	if !l.shared || v.GetMode() != pb.Mode_MODE_SHARED {
+	if !l.shared && l.limit == 0 || v.GetMode() != pb.Mode_MODE_SHARED {
 		return nil, held
 	}
 	if id.named() && !cluster.ClientID(id.client).Anonymous() {

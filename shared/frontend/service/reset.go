@@ -225,6 +225,7 @@ func (l *lockSnapshot) addHolder(e *pb.Event, local bool) {
 		Lock: l.view.Name, Token: cluster.Token(e.GetToken()), Epoch: cluster.Epoch(e.GetEpoch()),
 		Client: cluster.ClientID(e.GetClientId()), Request: cluster.RequestID(e.GetRequestId()), TTL: time.Duration(e.GetTtlMs()) * time.Millisecond,
 		Mode:   locktable.Mode(e.GetMode()),
+		Permit: locktable.Permit{Limit: e.GetLimit(), Weight: e.GetWeight()},
 		Holder: convert.ToHolder(e.GetHolder()),
 		Since:  e.GetUnixMs(), Metadata: e.GetMetadata(), Identity: e.GetHolder().GetIdentity(),
 	}}
@@ -297,6 +298,7 @@ func (x *watching) sendReset(pages []*page, reading serving.Reading, reason stri
 		for len(p.locks) > 0 || i == len(pages)-1 {
 			for len(p.locks) > 0 && len(part.Locks) < maxMessageItems && size < MaxMessageBytes {
 				l := p.locks[0].proto()
+				countPermits(l)
 				p.locks = p.locks[1:]
 				size += trimHolders(l)
 				part.Locks = append(part.Locks, l)
@@ -314,6 +316,18 @@ func (x *watching) sendReset(pages []*page, reading serving.Reading, reason stri
 		}
 	}
 	return nil
+}
+
+// countPermits counts the permits that the holders have, if all are listed: the events that came since the lock was read do not tell
+// those of the others.
+func countPermits(l *pb.Lock) {
+	if l.Limit, l.PermitsTaken = l.Grant.GetLimit(), 0; l.Limit == 0 || int(l.Holders) > 1+len(l.SharedHolders) {
+		return
+	}
+	l.PermitsTaken = l.Grant.GetWeight()
+	for _, g := range l.SharedHolders {
+		l.PermitsTaken += g.GetWeight()
+	}
 }
 
 // trimHolders leaves out the youngest holders of a lock if they are too many for one message, and

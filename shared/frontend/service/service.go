@@ -282,7 +282,7 @@ func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 		out.Status, out.Epoch, out.Client = cluster.StatusOK, g.Epoch, g.Client
 		if live && v.Remaining != nil {
 			out.TTL, out.Request = v.Remaining(lock, token), g.Request
-			mode = pb.Mode(g.Mode).Enum()
+			mode, out.Permit = pb.Mode(g.Mode).Enum(), g.Permit
 			return
 		}
 		if why, has := v.Table.Own().Refuses(lock, ""); why != "" {

@@ -267,6 +267,11 @@ func TestModuleMarks(t *testing.T) {
 			console.log(await h.acquire("l", o).then(() => "granted", status), releases().at(-1) === String(token));
 		}
 		console.log(await h.acquire("l", { once: "" }).catch(status));
+		answer = (m) => m.op === "acquire" ? { token: ++token, ttl: "60s", ...(marked && { limit: m.limit, weight: m.weight }) } : m.op === "release" ? {} : null;
+		console.log(await h.acquire("l", { limit: 3, weight: 2 }).then(() => "granted", status), releases().at(-1) === String(token));
+		marked = true;
+		console.log((await h.acquire("l", { limit: 3, weight: 2 })).held, (await h.acquire("l", { limit: 3 })).held);
+		for (const o of [{ limit: 0 }, { weight: 2 }, { limit: 2, weight: 3 }, { limit: 2, shared: true }, { limit: 2, once: "1" }]) console.log(await h.acquire("l", o).catch(status));
 		await h.close();`)
 	want := `a-1 7 0ms false
 false 1 done
@@ -276,6 +281,13 @@ LostError LostError true
 INVALID_ARGUMENT true
 INVALID_ARGUMENT true
 INVALID_ARGUMENT true
+TypeError
+INVALID_ARGUMENT true
+true true
+TypeError
+TypeError
+TypeError
+TypeError
 TypeError`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

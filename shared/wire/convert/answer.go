@@ -22,6 +22,7 @@ func FromOutcome(out *locktable.Outcome) *pb.Answer {
 		Epoch: uint64(out.Epoch), Lsn: uint64(out.LSN),
 		Lock: string(out.Lock), Token: uint64(out.Token), TtlMs: wire.FloorMillis(out.TTL),
 		QueueLength: uint32(out.QueueLength), Committed: out.Committed, MembersVersion: out.Version, Marked: out.Marked, Cell: uint32(out.Cell),
+		Limit: out.Permit.Limit, Weight: out.Permit.Weight,
 	}
 	if h := out.Holder; h != nil {
 		user, host := h.Holder.UserAndHost()
@@ -29,6 +30,7 @@ func FromOutcome(out *locktable.Outcome) *pb.Answer {
 			ClientId: string(h.Client), Token: uint64(h.Token),
 			User: user, Host: host, Pid: int64(h.Holder.PID), Command: h.Holder.Command, SinceUnixMs: h.Since,
 			Mode: pb.Mode(h.Mode), Holders: uint32(h.Count), Identity: h.Identity,
+			Limit: h.Permit.Limit, Weight: h.Permit.Weight, PermitsTaken: h.Taken,
 		}
 	}
 	a.Ask, a.HoldLeftMs = FromAsk(out.Ask), wire.FloorMillis(out.HoldLeft)
@@ -90,7 +92,7 @@ func FromGrant(g *locktable.Grant, remaining time.Duration, heard bool) *pb.Gran
 		TtlMs: wire.FloorMillis(g.TTL), RemainingMs: remainingMillis(remaining),
 		Mode: pb.Mode(g.Mode), Holder: FromHolder(g.Holder, g.Identity), Heard: heard,
 		SinceUnixMs: g.Since, Metadata: g.Metadata, Ask: FromAsk(g.Ask),
-		MaxHoldMs: wire.FloorMillis(g.MaxHold), Heartbeat: g.Heartbeat,
+		MaxHoldMs: wire.FloorMillis(g.MaxHold), Heartbeat: g.Heartbeat, Limit: g.Permit.Limit, Weight: g.Permit.Weight,
 	}
 }
 
@@ -117,6 +119,7 @@ func FromView(v *locktable.LockView, remaining time.Duration, heard bool) *pb.Lo
 	return &pb.Lock{
 		Name: string(v.Name), Grant: FromGrant(&v.Grant, remaining, heard),
 		QueueLength: uint32(v.QueueLength), FileCount: uint32(v.FileCount), Holders: uint32(v.Holders),
+		Limit: v.Limit, PermitsTaken: v.Taken,
 	}
 }
 
@@ -125,7 +128,7 @@ func FromWaiter(w *locktable.Waiter) *pb.Waiter {
 	return &pb.Waiter{
 		ClientId: string(w.Client), RequestId: uint64(w.Request), Lsn: uint64(w.LSN), Epoch: uint64(w.Epoch),
 		TtlMs: wire.FloorMillis(w.TTL), WaitMs: waitMillis(w.Wait), Mode: pb.Mode(w.Mode), Holder: FromHolder(w.Holder, w.Identity),
-		SinceUnixMs: w.Since, Metadata: w.Metadata,
+		SinceUnixMs: w.Since, Metadata: w.Metadata, Limit: w.Permit.Limit, Weight: w.Permit.Weight,
 	}
 }
 
@@ -170,6 +173,7 @@ func FromRecord(r *locktable.Record, at time.Time) *pb.Event {
 		TtlMs: wire.FloorMillis(r.TTL), WaitMs: waitMillis(r.Wait), Mode: pb.Mode(r.Mode), Holder: FromHolder(r.Holder, r.Identity),
 		File: string(r.File), Generation: uint64(r.Generation), Offset: r.Offset, Length: r.Length, Crc32C: r.CRC,
 		Actor: r.Actor, Reason: r.Reason, ServerId: uint32(r.Server), UnixMs: r.Time, Metadata: r.Metadata, Slot: string(r.Slot),
+		Limit: r.Permit.Limit, Weight: r.Permit.Weight,
 	}
 	if r.Time == 0 { // an older binary wrote it
 		e.UnixMs = at.UnixMilli()

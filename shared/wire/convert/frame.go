@@ -95,7 +95,7 @@ func FromFrame(r *locktable.Request, o *wire.OperationFrame, client cluster.Clie
 // AppendOutcome appends the outcome of an operation to an encoded SessionResponse, without what
 // the operation named. It returns false if the outcome has other fields: then use FromOutcome.
 func AppendOutcome(b []byte, correlation uint64, out *locktable.Outcome) ([]byte, bool) {
-	if out.Holder != nil || out.Committed || out.Ask != nil || out.Marked || out.Status == cluster.StatusWrongCell {
+	if out.Holder != nil || out.Committed || out.Ask != nil || out.Marked || out.Permit.Limit != 0 || out.Status == cluster.StatusWrongCell {
 		return b, false
 	}
 	a := wire.AnswerFrame{

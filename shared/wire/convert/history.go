@@ -14,7 +14,7 @@ func FromEnd(e *history.End) *pb.PastGrant {
 		Lock: string(e.Lock), Token: uint64(e.Token), Why: pb.HistoryWhy(e.Why), Lsn: uint64(e.LSN), Epoch: uint64(e.Epoch),
 		GrantEpoch: uint64(e.Granted), ClientId: string(e.Client), RequestId: uint64(e.Request), Holder: FromHolder(e.Holder, e.Identity),
 		Metadata: e.Metadata, SinceUnixMs: e.Since, EndedUnixMs: e.Time, Actor: e.Actor, Reason: e.Reason, SuccessorToken: uint64(e.Successor),
-		Mode: pb.Mode(e.Mode), TtlMs: e.TTL.Milliseconds(),
+		Mode: pb.Mode(e.Mode), TtlMs: e.TTL.Milliseconds(), Limit: e.Permit.Limit, Weight: e.Permit.Weight,
 	}
 	if a := e.Append; a.Length > 0 {
 		p.LastAppend = &pb.Receipt{File: string(a.File), Offset: a.Offset, Length: a.Length, Lsn: uint64(a.LSN), Token: uint64(e.Token)}
@@ -27,7 +27,7 @@ func FromHeld(g *locktable.Grant) *pb.PastGrant {
 	return &pb.PastGrant{
 		Lock: string(g.Lock), Token: uint64(g.Token), Why: pb.HistoryWhy_HISTORY_WHY_HELD, GrantEpoch: uint64(g.Epoch),
 		ClientId: string(g.Client), RequestId: uint64(g.Request), Holder: FromHolder(g.Holder, g.Identity), Metadata: g.Metadata, SinceUnixMs: g.Since,
-		Mode: pb.Mode(g.Mode), TtlMs: g.TTL.Milliseconds(),
+		Mode: pb.Mode(g.Mode), TtlMs: g.TTL.Milliseconds(), Limit: g.Permit.Limit, Weight: g.Permit.Weight,
 	}
 }
 

@@ -118,6 +118,9 @@ func fillAcquire(r *locktable.Request, q *pb.AcquireRequest) (err error) {
 	r.Metadata, r.Heartbeat = q.GetMetadata(), q.GetHeartbeat()
 	r.After, r.Remember = cluster.Token(q.GetAfterToken()), q.GetRemember()
 	r.Slot = cluster.Slot(q.GetOnce())
+	if r.Permit = (locktable.Permit{Limit: q.GetLimit(), Weight: q.GetWeight()}); r.Permit.Limit != 0 {
+		r.Permit.Weight = max(1, r.Permit.Weight)
+	}
 	r.MaxHold, err = duration("max_hold_ms", q.GetMaxHoldMs())
 	return err
 }

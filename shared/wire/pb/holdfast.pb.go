@@ -80,9 +80,11 @@ const (
 	Status_STATUS_LOCK_CHANGED Status = 22
 	// Of Acquire with once: the slot is done, and nothing is left to do for it.
 	Status_STATUS_ALREADY_DONE Status = 23
+	// Of Acquire: others hold the lock, or wait for it, with another limit, or with none; see limit in the answer.
+	Status_STATUS_OTHER_LIMIT Status = 24
 	// Another cell of the site has the lock or the file: cell names it, as far as the answering one knows. Clients that do not
 	// know this status take it for UNKNOWN, and ask again.
-	Status_STATUS_WRONG_CELL Status = 24
+	Status_STATUS_WRONG_CELL Status = 25
 )
 
 // Enum value maps for Status.
@@ -112,7 +114,8 @@ var (
 		21: "STATUS_LIMITED",
 		22: "STATUS_LOCK_CHANGED",
 		23: "STATUS_ALREADY_DONE",
-		24: "STATUS_WRONG_CELL",
+		24: "STATUS_OTHER_LIMIT",
+		25: "STATUS_WRONG_CELL",
 	}
 	Status_value = map[string]int32{
 		"STATUS_NONE":                0,
@@ -139,7 +142,8 @@ var (
 		"STATUS_LIMITED":             21,
 		"STATUS_LOCK_CHANGED":        22,
 		"STATUS_ALREADY_DONE":        23,
-		"STATUS_WRONG_CELL":          24,
+		"STATUS_OTHER_LIMIT":         24,
+		"STATUS_WRONG_CELL":          25,
 	}
 )
 
@@ -696,8 +700,12 @@ type LockHolder struct {
 	// How many hold it.
 	Holders uint32 `protobuf:"varint,8,opt,name=holders,proto3" json:"holders,omitempty"`
 	// As in Holder.
-	Identity      string `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
-	User          string `protobuf:"bytes,10,opt,name=user,proto3" json:"user,omitempty"`
+	Identity string `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
+	User     string `protobuf:"bytes,10,opt,name=user,proto3" json:"user,omitempty"`
+	// As in Grant, and as in Lock.
+	Limit         uint32 `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"`
+	Weight        uint32 `protobuf:"varint,12,opt,name=weight,proto3" json:"weight,omitempty"`
+	PermitsTaken  uint32 `protobuf:"varint,13,opt,name=permits_taken,json=permitsTaken,proto3" json:"permits_taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +808,27 @@ func (x *LockHolder) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *LockHolder) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *LockHolder) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *LockHolder) GetPermitsTaken() uint32 {
+	if x != nil {
+		return x.PermitsTaken
+	}
+	return 0
 }
 
 // Primary is the primary server, to which a client should turn.
@@ -1019,6 +1048,10 @@ type Answer struct {
 	// Of Acquire, with OK: the grant has after_token, remember or once. A server of an older version grants without them, because it
 	// does not know them: a client that asked for one gives such a grant back.
 	Marked bool `protobuf:"varint,24,opt,name=marked,proto3" json:"marked,omitempty"`
+	// Of Acquire, with OK: the limit and weight of the grant. As of marked, a client that asked for them gives a grant without them back. With
+	// OTHER_LIMIT, limit is that of those who hold or wait, 0 = none.
+	Limit  uint32 `protobuf:"varint,25,opt,name=limit,proto3" json:"limit,omitempty"`
+	Weight uint32 `protobuf:"varint,26,opt,name=weight,proto3" json:"weight,omitempty"`
 	// With WRONG_CELL: the number of the cell that has the lock or the file.
 	Cell          uint32 `protobuf:"varint,30,opt,name=cell,proto3" json:"cell,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1221,6 +1254,20 @@ func (x *Answer) GetMarked() bool {
 		return x.Marked
 	}
 	return false
+}
+
+func (x *Answer) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Answer) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
 }
 
 func (x *Answer) GetCell() uint32 {
@@ -1500,7 +1547,12 @@ type AcquireRequest struct {
 	// The lock remembers its last token, also when nobody holds it any more: for a later after_token.
 	Remember bool `protobuf:"varint,13,opt,name=remember,proto3" json:"remember,omitempty"`
 	// Only if this slot of the lock is not done, nor a later one; "" = no condition. See ReleaseRequest.done and PROTOCOL.md, 12.10.
-	Once          string `protobuf:"bytes,14,opt,name=once,proto3" json:"once,omitempty"`
+	Once string `protobuf:"bytes,14,opt,name=once,proto3" json:"once,omitempty"`
+	// The lock is held by as many at a time as there are permits: the grant takes weight of limit permits, and is in shared mode. All who hold
+	// the lock or wait for it have to give the same limit, or none. 0 = no limit. Leave mode out. See PROTOCOL.md, 11.8.
+	Limit uint32 `protobuf:"varint,15,opt,name=limit,proto3" json:"limit,omitempty"`
+	// From 1 to limit; 0 = 1.
+	Weight        uint32 `protobuf:"varint,16,opt,name=weight,proto3" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1631,6 +1683,20 @@ func (x *AcquireRequest) GetOnce() string {
 		return x.Once
 	}
 	return ""
+}
+
+func (x *AcquireRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
 }
 
 type DowngradeRequest struct {
@@ -4056,8 +4122,12 @@ type Lock struct {
 	// Only in GetLock, and if the lock remembers it: the token under which it was granted last. 0 = not known.
 	LastToken uint64 `protobuf:"varint,9,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"`
 	// Likewise the highest slot that is done, and the token under which it was.
-	Done          string `protobuf:"bytes,10,opt,name=done,proto3" json:"done,omitempty"`
-	DoneToken     uint64 `protobuf:"varint,11,opt,name=done_token,json=doneToken,proto3" json:"done_token,omitempty"`
+	Done      string `protobuf:"bytes,10,opt,name=done,proto3" json:"done,omitempty"`
+	DoneToken uint64 `protobuf:"varint,11,opt,name=done_token,json=doneToken,proto3" json:"done_token,omitempty"`
+	// The limit of those who hold the lock or wait for it, 0 = none, and how many permits the holders have. In a reset of a watch, limit is that of
+	// the holders, and permits_taken is 0 if not all of them are listed.
+	Limit         uint32 `protobuf:"varint,12,opt,name=limit,proto3" json:"limit,omitempty"`
+	PermitsTaken  uint32 `protobuf:"varint,13,opt,name=permits_taken,json=permitsTaken,proto3" json:"permits_taken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4169,6 +4239,20 @@ func (x *Lock) GetDoneToken() uint64 {
 	return 0
 }
 
+func (x *Lock) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Lock) GetPermitsTaken() uint32 {
+	if x != nil {
+		return x.PermitsTaken
+	}
+	return 0
+}
+
 type Grant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lock  string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
@@ -4189,9 +4273,12 @@ type Grant struct {
 	SinceUnixMs int64  `protobuf:"varint,11,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
 	Metadata    string `protobuf:"bytes,12,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// The holder is asked to let go.
-	Ask           *AskToRelease `protobuf:"bytes,13,opt,name=ask,proto3" json:"ask,omitempty"`
-	MaxHoldMs     int64         `protobuf:"varint,14,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
-	Heartbeat     bool          `protobuf:"varint,15,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	Ask       *AskToRelease `protobuf:"bytes,13,opt,name=ask,proto3" json:"ask,omitempty"`
+	MaxHoldMs int64         `protobuf:"varint,14,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	Heartbeat bool          `protobuf:"varint,15,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// As in AcquireRequest.
+	Limit         uint32 `protobuf:"varint,16,opt,name=limit,proto3" json:"limit,omitempty"`
+	Weight        uint32 `protobuf:"varint,17,opt,name=weight,proto3" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4331,6 +4418,20 @@ func (x *Grant) GetHeartbeat() bool {
 	return false
 }
 
+func (x *Grant) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Grant) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
 type Waiter struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClientId  string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -4344,8 +4445,11 @@ type Waiter struct {
 	Mode   Mode    `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
 	Holder *Holder `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
 	// As in Grant.
-	SinceUnixMs   int64  `protobuf:"varint,9,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
-	Metadata      string `protobuf:"bytes,10,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	SinceUnixMs int64  `protobuf:"varint,9,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	Metadata    string `protobuf:"bytes,10,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// As in AcquireRequest.
+	Limit         uint32 `protobuf:"varint,11,opt,name=limit,proto3" json:"limit,omitempty"`
+	Weight        uint32 `protobuf:"varint,12,opt,name=weight,proto3" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4448,6 +4552,20 @@ func (x *Waiter) GetMetadata() string {
 		return x.Metadata
 	}
 	return ""
+}
+
+func (x *Waiter) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Waiter) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
 }
 
 type File struct {
@@ -5084,7 +5202,10 @@ type PastGrant struct {
 	// As it was held last: a grant that was downgraded was exclusive before.
 	Mode Mode `protobuf:"varint,17,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
 	// Of its lease; 0 if it is not known: an older server recorded the end, or answers.
-	TtlMs         int64 `protobuf:"varint,18,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	TtlMs int64 `protobuf:"varint,18,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// As in AcquireRequest; 0 where an older server recorded the end.
+	Limit         uint32 `protobuf:"varint,19,opt,name=limit,proto3" json:"limit,omitempty"`
+	Weight        uint32 `protobuf:"varint,20,opt,name=weight,proto3" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5241,6 +5362,20 @@ func (x *PastGrant) GetMode() Mode {
 func (x *PastGrant) GetTtlMs() int64 {
 	if x != nil {
 		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *PastGrant) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *PastGrant) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
 	}
 	return 0
 }
@@ -6373,7 +6508,10 @@ type Event struct {
 	UnixMs   int64  `protobuf:"varint,20,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
 	Metadata string `protobuf:"bytes,21,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// What the grant or place is for, or, of a release, what is done.
-	Slot          string `protobuf:"bytes,22,opt,name=slot,proto3" json:"slot,omitempty"`
+	Slot string `protobuf:"bytes,22,opt,name=slot,proto3" json:"slot,omitempty"`
+	// Of a grant or place: as in AcquireRequest.
+	Limit         uint32 `protobuf:"varint,23,opt,name=limit,proto3" json:"limit,omitempty"`
+	Weight        uint32 `protobuf:"varint,24,opt,name=weight,proto3" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6560,6 +6698,20 @@ func (x *Event) GetSlot() string {
 		return x.Slot
 	}
 	return ""
+}
+
+func (x *Event) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Event) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
 }
 
 type WatchRequest struct {
@@ -8978,7 +9130,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\x12\x18\n" +
 	"\acommand\x18\x03 \x01(\tR\acommand\x12\x1a\n" +
 	"\bidentity\x18\x04 \x01(\tR\bidentity\x12\x12\n" +
-	"\x04user\x18\x05 \x01(\tR\x04user\"\x94\x02\n" +
+	"\x04user\x18\x05 \x01(\tR\x04user\"\xe7\x02\n" +
 	"\n" +
 	"LockHolder\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x14\n" +
@@ -8991,7 +9143,10 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aholders\x18\b \x01(\rR\aholders\x12\x1a\n" +
 	"\bidentity\x18\t \x01(\tR\bidentity\x12\x12\n" +
 	"\x04user\x18\n" +
-	" \x01(\tR\x04user\"E\n" +
+	" \x01(\tR\x04user\x12\x14\n" +
+	"\x05limit\x18\v \x01(\rR\x05limit\x12\x16\n" +
+	"\x06weight\x18\f \x01(\rR\x06weight\x12#\n" +
+	"\rpermits_taken\x18\r \x01(\rR\fpermitsTaken\"E\n" +
 	"\aPrimary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x12\n" +
@@ -9006,7 +9161,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x1e\n" +
 	"\n" +
 	"generation\x18\b \x01(\x04R\n" +
-	"generation\"\xbc\x06\n" +
+	"generation\"\xea\x06\n" +
 	"\x06Answer\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12 \n" +
@@ -9035,7 +9190,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x16 \x01(\tR\tclusterId\x12'\n" +
 	"\x0fmembers_version\x18\x17 \x01(\x04R\x0emembersVersion\x12\x16\n" +
-	"\x06marked\x18\x18 \x01(\bR\x06marked\x12\x12\n" +
+	"\x06marked\x18\x18 \x01(\bR\x06marked\x12\x14\n" +
+	"\x05limit\x18\x19 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06weight\x18\x1a \x01(\rR\x06weight\x12\x12\n" +
 	"\x04cell\x18\x1e \x01(\rR\x04cellB\a\n" +
 	"\x05_mode\"\xd5\x01\n" +
 	"\fAskToRelease\x12\x12\n" +
@@ -9058,7 +9215,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"request_id\x18\x06 \x01(\x04R\trequestId\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\")\n" +
 	"\x11OpenClientRequest\x12\x14\n" +
-	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\"\xbd\x03\n" +
+	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\"\xeb\x03\n" +
 	"\x0eAcquireRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -9076,7 +9233,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vafter_token\x18\f \x01(\x04R\n" +
 	"afterToken\x12\x1a\n" +
 	"\bremember\x18\r \x01(\bR\bremember\x12\x12\n" +
-	"\x04once\x18\x0e \x01(\tR\x04onceB\n" +
+	"\x04once\x18\x0e \x01(\tR\x04once\x12\x14\n" +
+	"\x05limit\x18\x0f \x01(\rR\x05limit\x12\x16\n" +
+	"\x06weight\x18\x10 \x01(\rR\x06weightB\n" +
 	"\n" +
 	"\b_wait_ms\"\x95\x01\n" +
 	"\x10DowngradeRequest\x12\x1b\n" +
@@ -9295,7 +9454,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x06ticket\x18\x05 \x01(\tR\x06ticket\x12\x1a\n" +
 	"\bidentity\x18\x06 \x01(\tR\bidentity\x12\x16\n" +
 	"\x06groups\x18\a \x03(\tR\x06groups\x12&\n" +
-	"\x0fexpires_unix_ms\x18\b \x01(\x03R\rexpiresUnixMs\"\x85\x03\n" +
+	"\x0fexpires_unix_ms\x18\b \x01(\x03R\rexpiresUnixMs\"\xc0\x03\n" +
 	"\x04Lock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x05grant\x18\x02 \x01(\v2\x12.holdfast.v1.GrantR\x05grant\x12!\n" +
@@ -9311,7 +9470,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x04done\x18\n" +
 	" \x01(\tR\x04done\x12\x1d\n" +
 	"\n" +
-	"done_token\x18\v \x01(\x04R\tdoneToken\"\xd2\x03\n" +
+	"done_token\x18\v \x01(\x04R\tdoneToken\x12\x14\n" +
+	"\x05limit\x18\f \x01(\rR\x05limit\x12#\n" +
+	"\rpermits_taken\x18\r \x01(\rR\fpermitsTaken\"\x80\x04\n" +
 	"\x05Grant\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
@@ -9329,7 +9490,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bmetadata\x18\f \x01(\tR\bmetadata\x12+\n" +
 	"\x03ask\x18\r \x01(\v2\x19.holdfast.v1.AskToReleaseR\x03ask\x12\x1e\n" +
 	"\vmax_hold_ms\x18\x0e \x01(\x03R\tmaxHoldMs\x12\x1c\n" +
-	"\theartbeat\x18\x0f \x01(\bR\theartbeat\"\xb0\x02\n" +
+	"\theartbeat\x18\x0f \x01(\bR\theartbeat\x12\x14\n" +
+	"\x05limit\x18\x10 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06weight\x18\x11 \x01(\rR\x06weight\"\xde\x02\n" +
 	"\x06Waiter\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -9342,7 +9505,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x06holder\x18\b \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12\"\n" +
 	"\rsince_unix_ms\x18\t \x01(\x03R\vsinceUnixMs\x12\x1a\n" +
 	"\bmetadata\x18\n" +
-	" \x01(\tR\bmetadata\"\xdc\x02\n" +
+	" \x01(\tR\bmetadata\x12\x14\n" +
+	"\x05limit\x18\v \x01(\rR\x05limit\x12\x16\n" +
+	"\x06weight\x18\f \x01(\rR\x06weight\"\xdc\x02\n" +
 	"\x04File\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04lock\x18\x02 \x01(\tR\x04lock\x12\x1e\n" +
@@ -9399,7 +9564,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x15\n" +
 	"\x06age_ms\x18\x05 \x01(\x03R\x05ageMs\x12'\n" +
 	"\x05locks\x18\x06 \x03(\v2\x11.holdfast.v1.LockR\x05locks\x12\x12\n" +
-	"\x04next\x18\a \x01(\tR\x04next\"\xc2\x04\n" +
+	"\x04next\x18\a \x01(\tR\x04next\"\xf0\x04\n" +
 	"\tPastGrant\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12)\n" +
@@ -9422,7 +9587,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"lastAppend\x12'\n" +
 	"\x0fsuccessor_token\x18\x10 \x01(\x04R\x0esuccessorToken\x12%\n" +
 	"\x04mode\x18\x11 \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12\x15\n" +
-	"\x06ttl_ms\x18\x12 \x01(\x03R\x05ttlMs\"\x97\x02\n" +
+	"\x06ttl_ms\x18\x12 \x01(\x03R\x05ttlMs\x12\x14\n" +
+	"\x05limit\x18\x13 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06weight\x18\x14 \x01(\rR\x06weight\"\x97\x02\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x04lock\x18\x01 \x01(\tH\x00R\x04lock\x12\x18\n" +
 	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefix\x12\x14\n" +
@@ -9531,7 +9698,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"request_id\x18\b \x01(\x04R\trequestId\x12\x17\n" +
 	"\aunix_ms\x18\t \x01(\x03R\x06unixMs\x12\x1a\n" +
 	"\bidentity\x18\n" +
-	" \x01(\tR\bidentity\"\xd5\x04\n" +
+	" \x01(\tR\bidentity\"\x83\x05\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03lsn\x18\x01 \x01(\x04R\x03lsn\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12*\n" +
@@ -9558,7 +9725,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\tserver_id\x18\x13 \x01(\rR\bserverId\x12\x17\n" +
 	"\aunix_ms\x18\x14 \x01(\x03R\x06unixMs\x12\x1a\n" +
 	"\bmetadata\x18\x15 \x01(\tR\bmetadata\x12\x12\n" +
-	"\x04slot\x18\x16 \x01(\tR\x04slot\"\xc7\x01\n" +
+	"\x04slot\x18\x16 \x01(\tR\x04slot\x12\x14\n" +
+	"\x05limit\x18\x17 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06weight\x18\x18 \x01(\rR\x06weight\"\xc7\x01\n" +
 	"\fWatchRequest\x12\x14\n" +
 	"\x04lock\x18\x01 \x01(\tH\x00R\x04lock\x12\x18\n" +
 	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefix\x12 \n" +
@@ -9776,7 +9945,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vquarantined\x18\x06 \x01(\x04R\vquarantined\x12\x18\n" +
 	"\aunheard\x18\a \x01(\x04R\aunheard\"2\n" +
 	"\x13ForgetClientRequest\x12\x1b\n" +
-	"\tclient_id\x18\x01 \x01(\tR\bclientId*\xe3\x04\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId*\xfb\x04\n" +
 	"\x06Status\x12\x0f\n" +
 	"\vSTATUS_NONE\x10\x00\x12\r\n" +
 	"\tSTATUS_OK\x10\x01\x12\x10\n" +
@@ -9802,8 +9971,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x16STATUS_UNAUTHENTICATED\x10\x14\x12\x12\n" +
 	"\x0eSTATUS_LIMITED\x10\x15\x12\x17\n" +
 	"\x13STATUS_LOCK_CHANGED\x10\x16\x12\x17\n" +
-	"\x13STATUS_ALREADY_DONE\x10\x17\x12\x15\n" +
-	"\x11STATUS_WRONG_CELL\x10\x18*f\n" +
+	"\x13STATUS_ALREADY_DONE\x10\x17\x12\x16\n" +
+	"\x12STATUS_OTHER_LIMIT\x10\x18\x12\x15\n" +
+	"\x11STATUS_WRONG_CELL\x10\x19*f\n" +
 	"\x04Role\x12\x10\n" +
 	"\fROLE_REPLICA\x10\x00\x12\x12\n" +
 	"\x0eROLE_CANDIDATE\x10\x01\x12\x10\n" +

@@ -150,6 +150,10 @@ class LockChanged(Refused):
     """Somebody was granted the lock after the token of Lock(after_token=...), or it is not known any more that nobody was."""
 
 
+class OtherLimit(Refused):
+    """Others hold the lock, or wait for it, with another limit than that of Lock(limit=...), or with none."""
+
+
 class FileSealed(Refused):
     """The file takes no more appends."""
 
@@ -175,6 +179,7 @@ _BY_STATUS: Mapping[str, Type[Refused]] = {
     "OFFSET_MISMATCH": OffsetMismatch,
     "ALREADY_DONE": AlreadyDone,
     "LOCK_CHANGED": LockChanged,
+    "OTHER_LIMIT": OtherLimit,
     "FILE_SEALED": FileSealed,
     "FILE_QUARANTINED": FileQuarantined,
 }

@@ -23,6 +23,7 @@ _TOKEN_REFUSED = ("INVALID_TOKEN", "LEASE_EXPIRED", "STALE_REQUEST")
 _LATE_RENEWALS = 5  # how often a grant is renewed whose answer came too late
 _GIVE_BACK = 5.0  # seconds for which the end of a with block looks for a server
 _UNMARKED = "the server is of an older version, which does not know what a lock remembers: upgrade all servers, then type holdfast upgrade --finish"
+_UNLIMITED = "the server is of an older version, which does not know locks with a limit: upgrade all servers, then type holdfast upgrade --finish"
 
 
 class Lock:
@@ -33,7 +34,9 @@ class Lock:
 
     wait is for how many seconds to wait in the fair queue: None is for ever, 0 is not at all. ttl is
     how long others wait, in seconds, when this process dies. shared holds it together with others
-    that share it; nothing can be appended then. on_lost is called once, on another thread, when the
+    that share it; nothing can be appended then. limit leaves it to so many holders at a time: weight is
+    how many of these permits this one takes. All who hold the lock, or wait for it, have to give the same
+    limit, else OtherLimit is raised; nothing can be appended either. on_lost is called once, on another thread, when the
     lock is lost; it gets the LockLost.
 
     once is a slot, such as "2026-11-22" or "build-17", for which something is done once: done says
@@ -55,6 +58,8 @@ class Lock:
         wait: Optional[float] = None,
         ttl: float = 30.0,
         shared: bool = False,
+        limit: Optional[int] = None,
+        weight: int = 1,
         metadata: str = "",
         on_lost: Optional[Callable[[LockLost], None]] = None,
         once: Optional[str] = None,
@@ -68,11 +73,18 @@ class Lock:
             raise ConfigError("the slot of once is empty: name a day or a build, or use None")
         if once and shared:
             raise ConfigError(f"slot {once!r} and shared: what is done once is done by one holder")
+        if limit is None and weight != 1:
+            raise ConfigError(f"weight {weight}: say by limit of how many permits")
+        if limit is not None and not 1 <= weight <= limit < 2**32:
+            raise ConfigError(f"weight {weight} of {limit} permits: use 1 to the limit, and a limit below 2**32")
+        if limit is not None and (shared or once):
+            raise ConfigError("a limit goes neither with shared nor with once")
         if after_token is not None and after_token < 1:
             raise ConfigError(f"after_token {after_token}: use the token of an earlier grant, or None")
         if after_token is not None and wait is None:
             wait = 0.0
         self.once, self.remember, self.after_token = once, remember, after_token
+        self.limit, self.weight = limit, weight
         self.name, self.wait, self.ttl, self.shared, self.metadata = name, wait, ttl, shared, metadata
         self._given = client
         self._on_lost = on_lost
@@ -385,6 +397,8 @@ class _Acquisition:
             fields["metadata"] = lock.metadata
         marks = {k: v for k, v in (("once", lock.once), ("remember", lock.remember), ("after_token", lock.after_token)) if v}
         fields.update(marks)
+        if lock.limit is not None:
+            fields.update(limit=lock.limit, weight=lock.weight)
         a, number = self._client.acquire_once(who, fields, self._wait != 0, self._abort)
         try:
             if a.status == "OK":
@@ -392,6 +406,9 @@ class _Acquisition:
                 if marks and not a.flag("marked"):
                     self._drop(grant)
                     raise refusal("acquire", {"status": "INVALID_ARGUMENT", "message": _UNMARKED, "lock": lock.name})
+                if lock.limit is not None and (a.number("limit"), a.number("weight")) != (lock.limit, lock.weight):
+                    self._drop(grant)
+                    raise refusal("acquire", {"status": "INVALID_ARGUMENT", "message": _UNLIMITED, "lock": lock.name})
                 # A grant that may be old is renewed first: its lease then counts from now.
                 return self._keep(grant, a.flag("repeat") or _clock.now() - a.sent > lock.ttl / 4)
             if a.status == "STALE_REQUEST" and not a.doubt:  # the service has forgotten a client that was idle for long

@@ -44,7 +44,7 @@ export const drawLocks = (state, turn) => (b) => list({
   columns: ["Lock", "Holder", "Held for", "Lease", "Waiting", "Files"],
   rows: b.locks.map((l) => [
     el("a", { href: lockPage(l.lock), "data-key": "lock " + l.lock }, name(l.lock)),
-    l.token ? [person(l.holder), l.holders > 1 ? el("small", {}, ` and ${l.holders - 1} more, shared`) : null].filter((x) => x) : el("span.free", {}, "free"),
+    l.token ? [person(l.holder), l.holders > 1 ? el("small", {}, ` and ${l.holders - 1} more, ${l.limit ? `${l.permits_taken} of ${l.limit} permits` : "shared"}`) : null].filter((x) => x) : el("span.free", {}, "free"),
     l.token ? age(l.since) : "–",
     !l.token ? "–" : l.remaining ? `${duration(l.remaining)} of ${duration(l.ttl)}` : duration(l.ttl),
     l.queue_length ? el("b", {}, String(l.queue_length)) : "0",
