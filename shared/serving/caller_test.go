@@ -3,6 +3,7 @@
 package serving_test
 
 import (
+	"net"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
@@ -21,5 +22,25 @@ func TestCallerOf(t *testing.T) {
 	}
 	if c := serving.CallerOf(serving.WithCaller(ctx, nil)); c != nil || c.Name() != "" {
 		t.Errorf("a call without a credential has %v", c)
+	}
+}
+
+// TestOverheard wants plain text from other hosts alone to be overheard, and all plain text that comes through a gateway.
+func TestOverheard(t *testing.T) {
+	near, far := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}
+	socket := &net.UnixAddr{Name: "/run/x", Net: "unix"}
+	for _, x := range []struct {
+		from net.Addr
+		want bool
+	}{
+		{near, false}, {far, true}, {socket, false}, {nil, false},
+		{&serving.KnownAddr{Addr: far, TLS: true}, false},
+		{&serving.KnownAddr{Addr: near, Gateway: true}, true},
+		{&serving.KnownAddr{Addr: socket, Gateway: true}, true},
+		{&serving.KnownAddr{Addr: near, Gateway: true, TLS: true}, false},
+	} {
+		if got := serving.Overheard(x.from); got != x.want {
+			t.Errorf("%+v: %v", x.from, got)
+		}
 	}
 }

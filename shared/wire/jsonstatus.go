@@ -31,6 +31,8 @@ type StatusBody struct {
 	HighestServerID uint32 `json:"highest_server_id"`
 	// Rings are clients that wait for each other.
 	Rings [][]RingLinkBody `json:"rings,omitempty"`
+	// Gateway reports whether the request came through a gateway: its client stays there, whatever addresses answers have.
+	Gateway bool `json:"gateway"`
 }
 
 // RingLinkBody is one client of those that wait for each other: for a lock that the client of the next one holds, and the last for one of the
@@ -127,7 +129,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 		Role: RoleWord(r.GetRole()), Epoch: r.GetEpoch(), LSN: r.GetLsn(), Age: duration(r.GetAgeMs()),
 		Primary: PrimaryOf(r.GetPrimary()), Servers: make([]ServerBody, len(r.GetServers())),
 		FeatureLevel: r.GetFeatureLevel(), NextLevel: r.GetNextLevel(), UpgradeWaitsFor: append([]string{}, r.GetUpgradeWaitsFor()...),
-		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(),
+		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(), Gateway: r.GetGateway(),
 	}
 	for i, s := range r.GetServers() {
 		v := s.GetVolume()
