@@ -200,6 +200,11 @@ func TestIdentitiesThroughAGateway(t *testing.T) {
 		}
 	}
 	// Plain text: the gateway refuses it where it knows the servers, and else the server does, though the gateway is on its host.
+	cluster.Await(t, cluster.Patience, "the server to require TLS", func() bool {
+		http.DefaultClient.CloseIdleConnections() // those that are open go on
+		code, _ := b.ask("http://"+open.addr, b.ci, "GET", "/v1/whoami", "")
+		return code == http.StatusBadRequest
+	})
 	for _, g := range []*gate{secured, open} {
 		if code, body := b.ask("http://"+g.addr, b.ci, "GET", "/v1/whoami", ""); code != http.StatusBadRequest || !strings.Contains(body, "TLS") {
 			t.Errorf("plain text: %d: %s", code, body)
@@ -220,18 +225,117 @@ func TestIdentitiesThroughAGateway(t *testing.T) {
 // whoAt asks a server at a socket who asks, behind a text.
 func whoAt(t *testing.T, socket, first string) string {
 	t.Helper()
-	c, err := net.Dial("unix", socket)
+	return talk(t, "unix", socket, first+"GET /v1/whoami HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "\r\n\r\n{")
+}
+
+// talk sends a text, and returns what comes back, up to where it has this in it, or to its end.
+func talk(t *testing.T, network, addr, text, until string) string {
+	t.Helper()
+	c, err := net.Dial(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()                                 //nolint:errcheck // it was read
-	c.SetDeadline(time.Now().Add(cluster.Patience)) //nolint:errcheck // reading says it
-	if _, err := io.WriteString(c, first+"GET /v1/whoami HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+	defer c.Close() //nolint:errcheck // it was read
+	if err := c.SetDeadline(time.Now().Add(cluster.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	b, err := io.ReadAll(c)
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for b := make([]byte, 4096); !strings.Contains(string(all), until); {
+		n, err := c.Read(b)
+		all = append(all, b[:n]...)
+		if err != nil {
+			break
+		}
+	}
+	return string(all)
+}
+
+// TestEveryFrontEndThroughAGateway speaks every protocol with one port of a gateway.
+func TestEveryFrontEndThroughAGateway(t *testing.T) {
+	c := cluster.Start(t, options())
+	g := newGate(t, c, "")
+	get := func(path, headers string) string {
+		return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n"
+	}
+	for what, x := range map[string][2]string{
+		"lines":     {"LOCK,db,me\n", "SUCCESS\n"},
+		"HTTP":      {"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\n{\"lock\":\"from/curl\",\"ttl\":5000}", `"status":`},
+		"the page":  {get("/", ""), "<html"},
+		"events":    {get("/v1/watch?prefix=", "Accept: text/event-stream\r\n"), "event: "},
+		"WebSocket": {get("/v1/ws", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"), "101 Switching Protocols"},
+		"readiness": {get("/readyz", ""), "200 OK"},
+	} {
+		if got := talk(t, "tcp", g.addr, x[0], x[1]); !strings.Contains(got, x[1]) {
+			t.Errorf("%s: %.300q", what, got)
+		}
+	}
+	session, err := clientlib.New(through(t, []*gate{g})) // over a session
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b)
+	t.Cleanup(func() { session.Close() }) //nolint:errcheck // the end of the test
+	l, err := session.Acquire(t.Context(), "a/session", clientlib.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range session.Watch(t.Context(), clientlib.WatchOptions{Lock: "a/session"}) { // over gRPC
+		if err != nil || e.Reset == nil {
+			t.Errorf("a watch: %+v, %v", e, err)
+		}
+		break
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, x := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"status"}, "through a gateway"},
+		{[]string{"handover", "--to", "2"}, "server 2 takes over"},
+		{[]string{"status"}, "server 2 is primary"},
+		{[]string{"run", "a/command", "--", "echo", "it ran"}, "it ran"},
+		{[]string{"member", "ls"}, c.Server(3).Member.Client},
+	} {
+		out, err := c.Run(append(x.args, "--endpoints", g.addr)...)
+		if _, exit := errors.AsType[*exec.ExitError](err); err != nil && !exit || !strings.Contains(out, x.want) {
+			t.Errorf("%v: %v: %s", x.args, err, out)
+		}
+	}
+}
+
+// TestGatewayCosts tells how long one client takes to acquire and release a lock, with and without a gateway, by turns.
+func TestGatewayCosts(t *testing.T) {
+	needFaults(t)
+	c := cluster.Start(t, options())
+	c.AwaitReplicas(cluster.Patience)
+	ways := []*clientlib.Client{newClient(t, c), nil}
+	client, err := clientlib.New(through(t, []*gate{newGate(t, c, "")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() }) //nolint:errcheck // the servers may be gone
+	ways[1] = client
+	took := make([][]time.Duration, len(ways))
+	for range 400 {
+		for i, c := range ways {
+			began := time.Now()
+			l, err := c.Acquire(t.Context(), "cost", clientlib.AcquireOptions{Wait: clientlib.Forever})
+			if err == nil {
+				err = l.Release(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			took[i] = append(took[i], time.Since(began))
+		}
+	}
+	for i := range took {
+		slices.Sort(took[i])
+	}
+	direct, through := took[0][len(took[0])/2], took[1][len(took[1])/2]
+	t.Logf("one client acquires and releases in %v, and through a gateway in %v: %.2f times as long", direct, through, float64(through)/float64(direct))
 }

@@ -34,7 +34,7 @@ var gatewayMutants = []Mutant{
 `},
 		},
 		By:   unit("shared/serving", "^TestOverheard$"),
-		Dies: `Gateway:true`,
+		Dies: `a gateway on this host: false`,
 	},
 	{
 		Name: "gateway-forgotten-inside-TLS",

@@ -29,18 +29,21 @@ func TestCallerOf(t *testing.T) {
 func TestOverheard(t *testing.T) {
 	near, far := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}
 	socket := &net.UnixAddr{Name: "/run/x", Net: "unix"}
-	for _, x := range []struct {
+	for name, x := range map[string]struct {
 		from net.Addr
 		want bool
 	}{
-		{near, false}, {far, true}, {socket, false}, {nil, false},
-		{&serving.KnownAddr{Addr: far, TLS: true}, false},
-		{&serving.KnownAddr{Addr: near, Gateway: true}, true},
-		{&serving.KnownAddr{Addr: socket, Gateway: true}, true},
-		{&serving.KnownAddr{Addr: near, Gateway: true, TLS: true}, false},
+		"this host":                       {near, false},
+		"another host":                    {far, true},
+		"a socket":                        {socket, false},
+		"nowhere":                         {nil, false},
+		"another host, over TLS":          {&serving.KnownAddr{Addr: far, TLS: true}, false},
+		"a gateway on this host":          {&serving.KnownAddr{Addr: near, Gateway: true}, true},
+		"a gateway at a socket":           {&serving.KnownAddr{Addr: socket, Gateway: true}, true},
+		"a gateway on this host, and TLS": {&serving.KnownAddr{Addr: near, Gateway: true, TLS: true}, false},
 	} {
 		if got := serving.Overheard(x.from); got != x.want {
-			t.Errorf("%+v: %v", x.from, got)
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -30,7 +30,7 @@ const (
 	stallWait   = time.Minute
 	unackedWait = 30 * time.Second
 	// lingerWait is how long a client has to end a connection that its server has ended.
-	lingerWait = 5 * time.Second
+	lingerWait = 2 * time.Second
 	// chunk is how much is passed on at once, in bytes.
 	chunk = 32 << 10
 )

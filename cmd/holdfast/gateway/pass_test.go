@@ -82,7 +82,7 @@ func (g *gate) dial() *net.TCPConn {
 }
 
 // limit is far more than anything here takes.
-const limit = 20 * time.Second
+const limit = 10 * time.Second
 
 // backend is a server of the test.
 type backend struct {
@@ -196,6 +196,7 @@ func TestServerThatEnds(t *testing.T) {
 	c := g.dial()
 	write(t, c, "QUIT\n")
 	s := b.next()
+	read(t, s, "QUIT\n")
 	write(t, s, "BYE\n")
 	s.Close() //nolint:errcheck // its end is tested
 	read(t, c, "BYE\n")

@@ -128,7 +128,7 @@ func TestFollowsThePrimary(t *testing.T) {
 		said.set("a", says(replica, 2))
 		time.Sleep(time.Second)
 		said.set("b", nil)
-		time.Sleep(askEvery)
+		time.Sleep(2 * askEvery) // it has been asked, and the next question finds that it is silent
 		said.set("a", says(primary, 3))
 		within(t, moves, 2*askEvery, "b to a, answers false")
 		said.set("b", says(primary, 2)) // it wakes up, and does not know yet
