@@ -377,11 +377,11 @@ func (c *Client) follow(to *server, v *verdict, moved bool) {
 		return
 	}
 	c.servers.doubt(to)
-	if v.Primary == nil || v.Primary.Client == "" || v.Primary.Client == to.addr {
+	if v.Primary == nil || v.Primary.Client == to.addr {
 		return
 	}
-	next, err := c.servers.add(v.Primary.Client)
-	if err != nil {
+	next := c.servers.named(v.Primary.Client)
+	if next == nil {
 		return // the others will be asked
 	}
 	epoch := Epoch(0)

@@ -26,6 +26,7 @@ type fakeCluster struct {
 	mu struct {
 		sync.Mutex
 		members  []string // where the servers are by now
+		gateway  bool     // clients come through one
 		lsn      uint64
 		epoch    uint64
 		primary  *fakeServer
@@ -632,7 +633,7 @@ func (s *fakeServer) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Statu
 	defer s.f.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.mu.role, Epoch: s.f.mu.epoch, MemberClients: s.f.mu.members}
+	r := &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.mu.role, Epoch: s.f.mu.epoch, MemberClients: s.f.mu.members, Gateway: s.f.mu.gateway}
 	if p := s.f.mu.primary; p != nil {
 		r.Primary = &pb.Primary{Client: p.addr}
 		if p == s {

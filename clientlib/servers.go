@@ -76,6 +76,9 @@ type servers struct {
 	rounds   sync.WaitGroup
 	belief   atomic.Pointer[belief] // never nil
 	learned  atomic.Int64           // when a server was last asked where the others are, on the client's clock
+	// gateway is set once an answer came through a gateway: servers may be out of this client's reach, or have their addresses in another
+	// network, so it stays with its endpoints.
+	gateway atomic.Bool
 
 	mu struct {
 		sync.Mutex
@@ -184,6 +187,9 @@ func (s *servers) refresh(v *server) {
 
 // learn adds the servers that one of the cluster has named. Without a primary they are asked, like those that the client was given.
 func (s *servers) learn(addresses []string) {
+	if s.gateway.Load() {
+		return
+	}
 	for _, addr := range addresses {
 		if _, err := s.add(addr); err != nil {
 			return // enough are known
@@ -216,6 +222,19 @@ func (s *servers) connectGRPC(addr string) (*grpc.ClientConn, error) {
 		s.mu.conns = append(s.mu.conns, conn)
 	}
 	return conn, err
+}
+
+// named returns the server at the address that an answer names as the primary's. It returns nil if the answer names none, if enough are
+// known, or if the client stays with its gateways.
+func (s *servers) named(addr string) *server {
+	if addr == "" || s.gateway.Load() {
+		return nil
+	}
+	v, err := s.add(addr)
+	if err != nil {
+		return nil
+	}
+	return v
 }
 
 // primary returns the server that is believed to be the primary, nil if none is.
@@ -477,6 +496,9 @@ func (s *servers) put(ctx context.Context, v *server) finding {
 		return finding{err: err, others: 1}
 	}
 	v.heard.Store(int64(s.clock.Now()))
+	if r.GetGateway() {
+		s.gateway.Store(true)
+	}
 	s.learn(r.GetMemberClients())
 	f := finding{epoch: Epoch(r.GetEpoch())}
 	switch r.GetRole() {
@@ -489,10 +511,8 @@ func (s *servers) put(ctx context.Context, v *server) finding {
 	case pb.Role_ROLE_CANDIDATE:
 		f.takeover = true
 	}
-	if addr := r.GetPrimary().GetClient(); addr != "" {
-		if named, err := s.add(addr); err == nil {
-			f.to, f.rank = named, rankNamed
-		}
+	if named := s.named(r.GetPrimary().GetClient()); named != nil {
+		f.to, f.rank = named, rankNamed
 	}
 	return f
 }

@@ -3,6 +3,7 @@
 package clientlib
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -71,6 +72,35 @@ func TestNewServersAreLearned(t *testing.T) {
 		}
 		if err := l.Release(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A client that comes through gateways stays with them, whatever servers their answers name: these may be out of its reach.
+func TestAClientStaysWithItsGateways(t *testing.T) {
+	inBubble(t, Options{Budget: time.Minute}, func(t *testing.T, w *world) {
+		w.mu.Lock()
+		w.fakeCluster.mu.gateway, w.fakeCluster.mu.members = true, []string{"s4:1"}
+		w.mu.Unlock()
+		l := w.acquire("l", AcquireOptions{TTL: 30 * time.Second})
+		w.setPrimary(w.server("s4:1")) // which no gateway reaches yet
+		released := make(chan error, 1)
+		go func() { released <- l.Release(t.Context()) }()
+		watching, stop := context.WithCancel(t.Context())
+		watched := make(chan error, 1)
+		go func() {
+			watched <- w.c.WatchBatches(watching, WatchOptions{Lock: "l", Bookmark: time.Second}, func(WatchBatch) error { return nil })
+		}()
+		time.Sleep(5 * time.Second)
+		w.setPrimary(w.servers[1])
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		stop()
+		<-watched
+		all, _ := w.c.servers.list()
+		for _, v := range all[3:] {
+			t.Errorf("the client goes around its gateways, to %s", v.addr)
 		}
 	})
 }

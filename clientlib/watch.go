@@ -147,8 +147,8 @@ func (w *watcher) run(ctx context.Context) error {
 		if cut := wire.FromStatus(statusOf(err)) == cluster.StatusCancelled; v.Verdict.Final() && !cut {
 			return v.Err
 		}
-		if v.Primary != nil && v.Primary.Client != "" {
-			w.c.servers.add(v.Primary.Client) //nolint:errcheck // then there are others
+		if v.Primary != nil {
+			w.c.servers.named(v.Primary.Client) // which choose knows then
 		}
 		failed[to] = true
 		d := pause.Next(0, false)

@@ -85,7 +85,7 @@ func listed(t *testing.T, format string) (all []string) {
 		all = append(all, file+"/usr/share/doc/holdfast/"+doc)
 	}
 	return append(all, program+"/usr/bin/holdfast", dir+"/etc/holdfast", file+"/usr/share/"+license,
-		file+"/usr/lib/systemd/system/holdfast@.service", file+"/usr/lib/sysusers.d/holdfast.conf", file+"/usr/lib/tmpfiles.d/holdfast.conf",
+		file+"/usr/lib/systemd/system/holdfast@.service", file+"/usr/lib/systemd/system/holdfast-gateway.service", file+"/usr/lib/sysusers.d/holdfast.conf", file+"/usr/lib/tmpfiles.d/holdfast.conf",
 		file+"/usr/share/bash-completion/completions/holdfast", file+"/usr/share/zsh/"+zsh+"/_holdfast", file+"/usr/share/fish/vendor_completions.d/holdfast.fish")
 }
 
@@ -153,7 +153,7 @@ func TestPackagesInstall(t *testing.T) {
 				"7601", "/var/lib/holdfast holdfast:holdfast 750", "/etc/holdfast root:root 755", page, strings.TrimSpace(told(t, binary, "version")),
 				"== upgrade", "holdfast: still the version before runs in holdfast@1.service : restart one server of the volume at a time, the primary last.",
 				"systemctl daemon-reload", "systemctl list-units --plain --no-legend --state=active holdfast@*.service",
-				"== remove", "systemctl daemon-reload", "systemctl stop holdfast@*.service", "7601", "/var/lib/holdfast", "",
+				"== remove", "systemctl daemon-reload", "systemctl stop holdfast-gateway.service holdfast@*.service", "7601", "/var/lib/holdfast", "",
 			}, "\n")
 			if got := string(out); err != nil || got != want {
 				t.Errorf("%v\n%s\ngot:\n%s\nwant:\n%s", err, &errs, got, want)

@@ -131,7 +131,7 @@ var configMutants = []Mutant{
 		Name: "stuck-server-feeds-watchdog",
 		Rule: "a server whose locks are not to be had feeds no watchdog (package serve, announce)",
 		Edits: []Edit{
-			{"cmd/holdfast/serve/notify.go", `			n.Status()
+			{"cmd/holdfast/serve/notify.go", `			alive()
 `, ``},
 		},
 		By: unit("cmd/holdfast/serve", "^TestStuckNodeFeedsNoWatchdog$"), Dies: `a node that is stuck tells "WATCHDOG=1"`,

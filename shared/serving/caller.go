@@ -56,13 +56,24 @@ type KnownAddr struct {
 	Caller *access.Caller
 	// TLS is set for a connection over TLS.
 	TLS bool
+	// Gateway is set for a connection that a gateway passes on: Addr is the gateway's, and TLS, if it is set, reaches from the client to here.
+	Gateway bool
 	// Proof is whether somebody has proved on it who he is; nil where that is of no interest.
 	Proof *Proof
 }
 
+// ThroughGateway reports whether a gateway passes a connection from this address on.
+func ThroughGateway(a net.Addr) bool {
+	known, ok := a.(*KnownAddr)
+	return ok && known.Gateway
+}
+
 // Overheard reports whether others could read what is said on a connection from this address: it is plain text from another
-// host.
+// host. What comes through a gateway is from another host, wherever the gateway runs.
 func Overheard(a net.Addr) bool {
+	if known, ok := a.(*KnownAddr); ok && known.Gateway {
+		return !known.TLS
+	}
 	tcp, ok := PlainAddr(a).(*net.TCPAddr)
 	return ok && PlainTCP(a) && !tcp.IP.IsLoopback()
 }

@@ -32,6 +32,8 @@ type StatusBody struct {
 	HighestServerID uint32 `json:"highest_server_id"`
 	// Rings are clients that wait for each other.
 	Rings [][]RingLinkBody `json:"rings,omitempty"`
+	// Gateway reports whether the request came through a gateway: its client stays there, whatever addresses answers have.
+	Gateway bool `json:"gateway"`
 	// Cell is what this volume owns as a cell of a site; nil if it is none, or not known.
 	Cell *CellBody `json:"cell,omitempty"`
 }
@@ -166,7 +168,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 		Role: RoleWord(r.GetRole()), Epoch: r.GetEpoch(), LSN: r.GetLsn(), Age: duration(r.GetAgeMs()),
 		Primary: PrimaryOf(r.GetPrimary()), Servers: make([]ServerBody, len(r.GetServers())),
 		FeatureLevel: r.GetFeatureLevel(), NextLevel: r.GetNextLevel(), UpgradeWaitsFor: append([]string{}, r.GetUpgradeWaitsFor()...),
-		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(), Cell: cellBodyOf(r.GetCell()),
+		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(), Gateway: r.GetGateway(), Cell: cellBodyOf(r.GetCell()),
 	}
 	for i, s := range r.GetServers() {
 		v := s.GetVolume()

@@ -216,7 +216,7 @@ func (a *app) root() *cobra.Command {
 		return usagef("%s; see %s --help", plainFlagError(err), c.CommandPath())
 	})
 	root.AddCommand(
-		a.initCommand(), a.serverCommand(), a.devCommand(), a.configCommand(),
+		a.initCommand(), a.serverCommand(), a.devCommand(), a.gatewayCommand(), a.configCommand(),
 		a.runCommand(), a.flockCommand(), a.electCommand(), a.acquireCommand(), a.renewCommand(), a.metadataCommand(), a.downgradeCommand(), a.releaseCommand(),
 		a.appendCommand(),
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.proofCommand(), a.outcomeCommand(),
@@ -246,7 +246,7 @@ func inGroups(root *cobra.Command) {
 		{"locks", "Locks:", "run flock elect acquire renew metadata downgrade release verify proof cancel outcome"},
 		{"files", "Protected files:", "append cat tail blame file"},
 		{"see", "See what is going on:", "status ls show why history watch"},
-		{"begin", "Begin:", "dev doctor init server"},
+		{"begin", "Begin:", "dev doctor init server gateway"},
 		{"operate", "Operate:", "break handover takeover member site upgrade audit config backup restore fsck recover"},
 		{"access", "Access and encryption:", "login logout whoami can access key secure join"},
 		{"other", "Other:", "version"},

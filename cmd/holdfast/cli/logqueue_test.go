@@ -9,8 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/settings"
 )
 
 // stuckReader takes lines when it is let.
@@ -31,7 +29,7 @@ func TestLogWaitsForNoReader(t *testing.T) {
 		r := &stuckReader{let: make(chan struct{})}
 		a := &app{}
 		a.Stderr = r
-		log, _ := a.logger(&settings.Server{LogLevel: "info", LogFormat: formatJSON})
+		log, _ := a.logger("info", formatJSON)
 		go func() { // in vain, should logging wait
 			time.Sleep(time.Hour)
 			close(r.let)

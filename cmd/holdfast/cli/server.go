@@ -76,7 +76,7 @@ func (a *app) serve(ctx context.Context, from settings.Sources) error {
 	if err := s.Complete(); err != nil {
 		return usagef("%v", err)
 	}
-	log, level := a.logger(s)
+	log, level := a.logger(s.LogLevel, s.LogFormat)
 	names, also := s.Deprecated()
 	for _, name := range names {
 		log.Warn().Msgf("--%s is deprecated, and the next version refuses it: the address for clients serves WebSocket and lines of text, too; let clients use that, and leave the flag out", name)
@@ -108,17 +108,17 @@ func (a *app) serve(ctx context.Context, from settings.Sources) error {
 // logFlush bounds how long a server waits for the reader of its log before it exits.
 const logFlush = time.Second
 
-// logger returns the server's log, and its level, which may be changed. From now on all output passes through a queue, so that no
+// logger returns the log of a server or a gateway, and its level, which may be changed. From now on all output passes through a queue, so that no
 // write waits for its reader.
-func (a *app) logger(s *settings.Server) (zerolog.Logger, *logLevel) {
+func (a *app) logger(least, format string) (zerolog.Logger, *logLevel) {
 	var w io.Writer = a.Stderr
-	if s.LogFormat == settings.FormatConsole || s.LogFormat == "" && a.format != formatJSON && isTerminal(a.Stderr) {
+	if format == settings.FormatConsole || format == "" && a.format != formatJSON && isTerminal(a.Stderr) {
 		w = console(a.Stderr)
 	}
 	q := newLogQueue(w, `{"level":"warn","dropped":%d,"message":"log lines were dropped: their reader was too slow"}`)
 	q.attach(a)
 	level := &logLevel{}
-	level.set(s.LogLevel)
+	level.set(least)
 	return zerolog.New(q).Level(zerolog.TraceLevel).Sample(level).Hook(zerolog.HookFunc(stamp)), level
 }
 

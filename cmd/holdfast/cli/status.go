@@ -34,7 +34,9 @@ same, and reasons has why.`,
 				if err != nil {
 					return err
 				}
-				askEach(ctx, c, r)
+				if !r.GetGateway() { // through which the others cannot be asked
+					askEach(ctx, c, r)
+				}
 				b := wire.StatusBodyOf(r)
 				h := healthOf(&b)
 				a.code = h.code
@@ -116,7 +118,11 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	if b.Primary != nil {
 		primary = fmt.Sprintf("server %d is primary", b.Primary.ID)
 	}
-	fmt.Fprintf(w, "cluster %s, epoch %d: %s (according to server %d)\n", b.ClusterID, b.Epoch, primary, b.ServerID)
+	way := ""
+	if b.Gateway {
+		way = ", through a gateway"
+	}
+	fmt.Fprintf(w, "cluster %s, epoch %d: %s (according to server %d%s)\n", b.ClusterID, b.Epoch, primary, b.ServerID, way)
 	table(w, func(row func(...any)) {
 		row("ID", "ROLE", "EPOCH", "LSN", "PID", "CLIENTS", "VOLUME", "HEARD", "VERSION", "NOTE")
 		for _, s := range b.Servers {

@@ -130,7 +130,7 @@ func primaryStatus(ctx context.Context, c *remote.Caller) (*pb.StatusResponse, e
 	}
 	r, err := status(c)
 	if err == nil && r.GetRole() != pb.Role_ROLE_PRIMARY {
-		if r.GetPrimary() == nil {
+		if r.GetPrimary() == nil || r.GetGateway() { // which will find it
 			return nil, errors.New("no server is primary now: see holdfast status, and try again")
 		}
 		var other *remote.Caller

@@ -60,7 +60,7 @@ func (c *Caller) locate(ctx context.Context) {
 			case w.reply != nil && heard == "":
 				heard, c.target = w.addr, w.addr
 			}
-			if named := w.reply.GetPrimary().GetClient(); named != "" {
+			if named := w.reply.GetPrimary().GetClient(); named != "" && !w.reply.GetGateway() {
 				known = insertOnce(known, asked, named)
 			}
 			next()

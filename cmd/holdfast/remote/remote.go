@@ -92,7 +92,7 @@ func New(opt Options) (*Caller, error) {
 	if opt.Budget == 0 {
 		opt.Budget = DefaultBudget
 	}
-	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0], cluster: meantCluster{met: map[string]bool{}}}, nil
+	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0], cluster: meantCluster{met: map[string]bool{}, gateways: map[string]bool{}}}, nil
 }
 
 // Other returns a Caller of one server, which has to belong to the same cluster as those of c. It makes one attempt.
@@ -128,7 +128,7 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 		}
 		target := addr
 		if c.opt.trust != nil { // whose dialer wants the name, not what gRPC resolves it to
-			target = "passthrough:///" + addr
+			target = passthrough + addr
 		}
 		conn, err = grpc.NewClient(target, options...)
 		if err != nil {
@@ -270,9 +270,8 @@ func call[R retry.Response](ctx context.Context, c *Caller, k kind, send func(co
 			return none, v.Err
 		}
 		named := ""
-		if v.Primary != nil && v.Primary.Client != "" {
+		if v.Primary != nil && v.Primary.Client != "" && !c.throughGateway(ctx) {
 			named = v.Primary.Client
-			_ = c.acquaint(ctx) // the server that it names has to be of the same cluster
 		}
 		if v.Verdict != retry.TooFast { // no server is quicker
 			c.next(named)

@@ -39,13 +39,14 @@ type server struct {
 	looked    func() pb.Role // instead of role
 	cluster   string
 	older     bool // it does not look for which cluster a call is meant
+	gateway   bool // it is reached through one
 }
 
 func (s *server) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	if s.looked != nil {
 		return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.looked()}, nil
 	}
-	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.role, Primary: &pb.Primary{Client: s.names}}, nil
+	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.role, Primary: &pb.Primary{Client: s.names}, Gateway: s.gateway}, nil
 }
 
 func (s *server) ForgetClient(_ context.Context, q *pb.ForgetClientRequest) (*pb.Answer, error) {
@@ -439,5 +440,27 @@ func TestWaitLeavesAFormerPrimary(t *testing.T) {
 	}
 	if n := left.asked(); n != 1 {
 		t.Errorf("the one that is no longer primary was asked %d times", n)
+	}
+}
+
+// Through a gateway, a call stays there, whatever server an answer names: servers may be out of reach.
+func TestStaysWithAGateway(t *testing.T) {
+	for _, several := range []bool{false, true} {
+		other := start(t, func(int) (*pb.Answer, error) { t.Error("the call went around the gateway"); return done(), nil })
+		gateway := start(t, func(n int) (*pb.Answer, error) {
+			if n == 1 {
+				return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{ID: 1, Client: other.addr}}
+			}
+			return done(), nil
+		})
+		gateway.gateway, gateway.names, other.role = true, other.addr, pb.Role_ROLE_PRIMARY
+		endpoints := []string{gateway.addr}
+		if several {
+			endpoints = append(endpoints, gateway.addr)
+		}
+		r, err := remote.Write(t.Context(), caller(t, endpoints...), release)
+		if err != nil || r.GetToken() != 9 || gateway.asked() != 2 {
+			t.Errorf("several %v: %v, %v after %d requests", several, r, err, gateway.asked())
+		}
 	}
 }

@@ -121,7 +121,7 @@ func (f *fronts) serving(p *ports, who *callers, opt *Options) map[string]func()
 	clients := newRoom(opt.Log, cmp.Or(opt.Connections, Connections), opt.Live.perAddress, f.tallies)
 	if p.metrics != nil {
 		probes := newRoom(opt.Log, mostProbes, opt.Live.perAddress, f.tallies) // of its own: strangers there take none from clients
-		all["metrics"] = func() error { return f.probes.Serve(onlyRoom{probes.listener(p.metrics)}) }
+		all["metrics"] = func() error { return f.probes.Serve(onlyRoom{Listener: probes.listener(p.metrics)}) }
 	}
 	if p.socket != nil {
 		all["socket"] = func() error {

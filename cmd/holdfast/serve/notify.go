@@ -60,6 +60,12 @@ func announce(ctx context.Context, n statusNode, log zerolog.Logger) {
 		case <-ctx.Done():
 		}
 	}
+	Supervised(ctx, log, func() { n.Status() })
+}
+
+// Supervised tells the service manager that started this process, if one did, that it is ready, and lives as long as alive comes back; and at the
+// end of ctx that it stops, unless the volume is to be opened again.
+func Supervised(ctx context.Context, log zerolog.Logger, alive func()) {
 	if ctx.Err() == nil {
 		tellManager(log, daemon.SdNotifyReady)
 	}
@@ -74,7 +80,7 @@ func announce(ctx context.Context, n statusNode, log zerolog.Logger) {
 	for {
 		select {
 		case <-feed:
-			n.Status()
+			alive()
 			tellManager(log, daemon.SdNotifyWatchdog)
 		case <-ctx.Done():
 			if !errors.Is(context.Cause(ctx), node.ErrReopen) { // the manager would kill what goes on

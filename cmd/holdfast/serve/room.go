@@ -92,8 +92,19 @@ func (b *bounded) Accept() (net.Conn, error) {
 	return b.room.count(c, from), nil
 }
 
-// onlyRoom is a listener of a room that closes the connections for which there is none.
-type onlyRoom struct{ net.Listener }
+// Bounded returns a listener that takes so many connections at most, in all and of one address, and fewer in all where each of them takes so
+// many of the process's descriptors. It closes others, and calls refused for each.
+func Bounded(l net.Listener, log zerolog.Logger, connections, perAddress, descriptors int, refused func()) net.Listener {
+	r := newRoom(log, connections*descriptors, func() int { return perAddress }, nil)
+	r.free.Store(max(1, r.free.Load()/int64(descriptors)))
+	return onlyRoom{r.listener(l), refused}
+}
+
+// onlyRoom is a listener of a room that closes the connections for which there is none, and calls refused for each, if that is not nil.
+type onlyRoom struct {
+	net.Listener
+	refused func()
+}
 
 func (o onlyRoom) Accept() (net.Conn, error) {
 	for {
@@ -103,6 +114,9 @@ func (o onlyRoom) Accept() (net.Conn, error) {
 			return c, err
 		}
 		x.Close() //nolint:errcheck // nothing was said on it
+		if o.refused != nil {
+			o.refused()
+		}
 	}
 }
 

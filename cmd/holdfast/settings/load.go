@@ -27,18 +27,35 @@ type Sources struct {
 // Load returns the settings of all sources. It reports every mistake, not only the first: each is an *Error, and they
 // are joined. A file that cannot be read is another error. A server needs id and volume, too, see Complete.
 func Load(from Sources) (*Server, error) {
+	text, err := from.text()
+	if err != nil {
+		return nil, err
+	}
+	return load(from, from.File, text)
+}
+
+// text returns what is in the configuration file, nil if there is none.
+func (from Sources) text() ([]byte, error) {
 	if from.File == "" {
-		return load(from, "", nil)
+		return nil, nil
 	}
 	text, err := os.ReadFile(from.File)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	return load(from, from.File, text)
+	return text, nil
 }
 
 func load(from Sources, file string, text []byte) (*Server, error) {
 	s := New()
+	if err := s.load(from, file, text, s.checkTiming); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// load sets what the sources have, and checks each value, and then with further what concerns several of them.
+func (s *set) load(from Sources, file string, text []byte, further func() error) error {
 	errs := s.readFile(file, text)
 	for i := range s.all {
 		x := &s.all[i]
@@ -52,12 +69,9 @@ func load(from Sources, file string, text []byte) (*Server, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return errors.Join(s.check(), further())
 }
 
 // split returns the values of an environment variable: a list has commas.
@@ -69,7 +83,7 @@ func split(x *Setting, text string) []string {
 }
 
 // setFrom replaces the value that a source has set which counts less.
-func (s *Server) setFrom(x *Setting, values []string, at Origin) error {
+func (s *set) setFrom(x *Setting, values []string, at Origin) error {
 	if err := x.set(values); err != nil {
 		return &Error{at, x.Name, err.Error()}
 	}
@@ -78,7 +92,7 @@ func (s *Server) setFrom(x *Setting, values []string, at Origin) error {
 }
 
 // check returns what is wrong with the values that count.
-func (s *Server) check() error {
+func (s *set) check() error {
 	var errs []error
 	for i := range s.all {
 		x := &s.all[i]
@@ -89,15 +103,20 @@ func (s *Server) check() error {
 			errs = append(errs, &Error{s.origins[x.Name], x.Name, err.Error()})
 		}
 	}
-	t := s.Timing()
-	if e, ok := errors.AsType[*cluster.TimingError](t.Validate()); ok {
-		errs = append(errs, &Error{s.origins[e.Name], e.Name, e.Text})
-	}
 	return errors.Join(errs...)
 }
 
+// checkTiming returns what is wrong with the durations together.
+func (s *Server) checkTiming() error {
+	t := s.Timing()
+	if e, ok := errors.AsType[*cluster.TimingError](t.Validate()); ok {
+		return &Error{s.origins[e.Name], e.Name, e.Text}
+	}
+	return nil
+}
+
 // readFile sets what the file has. It returns what is wrong with it.
-func (s *Server) readFile(name string, text []byte) (errs []error) {
+func (s *set) readFile(name string, text []byte) (errs []error) {
 	entries, errs := parse(name, text)
 	known := make([]string, 0, len(s.all))
 	for _, x := range s.all {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings has the settings of a server in one table (see table.go). Flags, environment variables, the
-// configuration file and docs/configuration.md are made of it, so that each has the same names, types and checks.
+// Package settings has the settings of a server in one table (see table.go), and those of a gateway in another one (gateway.go). Flags, environment
+// variables, the configuration file and the tables in docs/configuration.md and docs/gateway.md are made of them, so that each has the same names, types and checks.
 //
-// A setting has one name everywhere: the flag --log-level is HOLDFAST_SERVER_LOG_LEVEL in the environment, and
+// A setting has one name everywhere: the flag --log-level is HOLDFAST_SERVER_LOG_LEVEL in the environment, or HOLDFAST_GATEWAY_LOG_LEVEL, and
 // log-level or log_level in the file. A flag wins over the environment, that over the file, and that over the default.
 // Load is strict: a key that is no setting, or a value that its check refuses, is an error that says where it is, and
 // then nothing of the file is used.
@@ -18,13 +18,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Prefix begins the names of the environment variables.
-const Prefix = "HOLDFAST_SERVER_"
+// Prefix begins the names of the environment variables of a server, and GatewayPrefix those of a gateway.
+const (
+	Prefix        = "HOLDFAST_SERVER_"
+	GatewayPrefix = "HOLDFAST_GATEWAY_"
+)
 
 // FileFlag is the flag, without dashes, that names the configuration file. It is no setting: the file cannot name another.
 const FileFlag = "config"
 
-// Setting is one setting of a server. Its value is a field of a Server.
+// Setting is one setting of a program. Its value is a field of a Server or a Gateway.
 type Setting struct {
 	// Name is that of the flag, without dashes.
 	Name string
@@ -37,8 +40,9 @@ type Setting struct {
 	// Hidden settings are older names, which the help does not show.
 	Hidden bool
 
-	flag  *pflag.Flag
-	check func() error // nil = every value of its type is good
+	flag   *pflag.Flag
+	check  func() error // nil = every value of its type is good
+	prefix string       // of the environment variable
 }
 
 // Group is a heading.
@@ -47,6 +51,7 @@ type Group string
 // The groups.
 const (
 	Identity Group = "The server and its volume"
+	Servers  Group = "The servers"
 	Clients  Group = "Connections of clients"
 	TLS      Group = "TLS with clients"
 	Logs     Group = "The log of the server"
@@ -81,10 +86,8 @@ func (s *Setting) Type() string {
 }
 
 // Environment returns the name of the environment variable.
-func (s *Setting) Environment() string { return environmentOf(s.Name) }
-
-func environmentOf(name string) string {
-	return Prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+func (s *Setting) Environment() string {
+	return s.prefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 }
 
 func (s *Setting) list() pflag.SliceValue {
@@ -122,18 +125,31 @@ func wanted(kind string) string {
 	}
 }
 
-// New returns the defaults.
+// New returns the defaults of a server.
 func New() *Server {
-	s := &Server{origins: map[string]Origin{}}
-	s.all = s.table()
+	s := &Server{}
+	s.set = newSet(Prefix, s.table())
 	return s
 }
 
+// set has the settings of one program, and where their values are from.
+type set struct {
+	all     []Setting
+	origins map[string]Origin
+}
+
+func newSet(prefix string, all []Setting) set {
+	for i := range all {
+		all[i].prefix = prefix
+	}
+	return set{all, map[string]Origin{}}
+}
+
 // All returns the settings in the order of the documentation.
-func (s *Server) All() []Setting { return s.all }
+func (s *set) All() []Setting { return s.all }
 
 // Find returns the setting of this name, in which _ may stand for -; nil if there is none.
-func (s *Server) Find(name string) *Setting {
+func (s *set) Find(name string) *Setting {
 	name = strings.ReplaceAll(name, "_", "-")
 	for i := range s.all {
 		if s.all[i].Name == name {
@@ -144,11 +160,12 @@ func (s *Server) Find(name string) *Setting {
 }
 
 // OriginOf returns where the value of the setting of this name is from.
-func (s *Server) OriginOf(name string) Origin { return s.origins[name] }
+func (s *set) OriginOf(name string) Origin { return s.origins[name] }
 
-// AddFlags adds the flags of those settings that are chosen, nil for all of them. Their values are read by Given.
-func AddFlags(fl *pflag.FlagSet, chosen func(*Setting) bool) {
-	s := New()
+// AddFlags adds the flags of those settings of a server that are chosen, nil for all of them. Their values are read by Given.
+func AddFlags(fl *pflag.FlagSet, chosen func(*Setting) bool) { New().addFlags(fl, chosen) }
+
+func (s *set) addFlags(fl *pflag.FlagSet, chosen func(*Setting) bool) {
 	for i := range s.all {
 		if x := &s.all[i]; chosen == nil || chosen(x) {
 			fl.AddFlag(x.flag)
@@ -156,11 +173,13 @@ func AddFlags(fl *pflag.FlagSet, chosen func(*Setting) bool) {
 	}
 }
 
-// Given returns the values of the flags of settings that the command line has.
-func Given(fl *pflag.FlagSet) map[string][]string {
-	known, given := New(), map[string][]string{}
+// Given returns the values of the flags of settings of a server that the command line has.
+func Given(fl *pflag.FlagSet) map[string][]string { return New().given(fl) }
+
+func (s *set) given(fl *pflag.FlagSet) map[string][]string {
+	given := map[string][]string{}
 	fl.Visit(func(f *pflag.Flag) {
-		if known.Find(f.Name) == nil {
+		if s.Find(f.Name) == nil {
 			return
 		}
 		given[f.Name] = []string{f.Value.String()}

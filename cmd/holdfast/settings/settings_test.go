@@ -223,9 +223,16 @@ func valuesOf(x *Setting) []string {
 	return []string{x.Value()}
 }
 
-// docs/configuration.md has every setting. Write it anew with HOLDFAST_REWRITE=1, and read it.
+// docs/configuration.md has every setting of a server, and docs/gateway.md those of a gateway. Write them anew with HOLDFAST_REWRITE=1, and read them.
 func TestDocumentation(t *testing.T) {
-	path := filepath.Join("..", "..", "..", "docs", "configuration.md")
+	documented(t, "configuration.md", New().All(), "###", true)
+	documented(t, "gateway.md", NewGateway().All(), "", false)
+}
+
+// documented compares the table of settings in a document.
+func documented(t *testing.T, name string, all []Setting, heading string, reload bool) {
+	t.Helper()
+	path := filepath.Join("..", "..", "..", "docs", name)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +243,7 @@ func TestDocumentation(t *testing.T) {
 	if !ok || !ends {
 		t.Fatalf("%s has no place for the settings", path)
 	}
-	want := before + begin + documentation() + end + after
+	want := before + begin + documentation(all, heading, reload) + end + after
 	if os.Getenv("HOLDFAST_REWRITE") != "" {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -248,26 +255,72 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-func documentation() string {
+// documentation returns a table of settings, one for each group if there are headings. It says when a change takes effect if some wait for a reload.
+func documentation(all []Setting, heading string, reload bool) string {
 	var b strings.Builder
+	columns, line := "| setting | type | default | |", "|---|---|---|---|"
+	if reload {
+		columns, line = "| setting | type | default | takes effect | |", "|---|---|---|---|---|"
+	}
 	group := Group("")
-	for _, x := range New().All() {
+	for i, x := range all {
 		if x.Hidden {
 			continue
 		}
-		if x.Group != group {
+		switch {
+		case heading != "" && x.Group != group:
 			group = x.Group
-			fmt.Fprintf(&b, "\n### %s\n\n| setting | type | default | takes effect | |\n|---|---|---|---|---|\n", group)
+			fmt.Fprintf(&b, "\n%s %s\n\n%s\n%s\n", heading, group, columns, line)
+		case heading == "" && i == 0:
+			fmt.Fprintf(&b, "\n%s\n%s\n", columns, line)
 		}
-		effect, def := "at a restart", "–"
+		effect, def := "", "–"
+		if reload {
+			effect = " at a restart |"
+		}
 		if x.Live {
-			effect = "at a reload"
+			effect = " at a reload |"
 		}
 		if d := x.Default(); d != "" {
 			def = "`" + d + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", x.Name, x.Type(), def, effect, strings.ReplaceAll(x.Help, "|", `\|`))
+		fmt.Fprintf(&b, "| `%s` | %s | %s |%s %s |\n", x.Name, x.Type(), def, effect, strings.ReplaceAll(x.Help, "|", `\|`))
 	}
 	b.WriteString("\n")
 	return b.String()
+}
+
+// A gateway's settings are from the same sources as a server's, in the same order, under a name of its own in the environment.
+func TestGateway(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gateway.toml")
+	if err := os.WriteFile(file, []byte("site = \"file:1\"\nlisten = \"file:2\"\ndrain = \"3s\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"HOLDFAST_GATEWAY_SITE": "env:1", "HOLDFAST_GATEWAY_LISTEN": "env:2", "HOLDFAST_SERVER_DRAIN": "9s"}
+	g, err := LoadGateway(Sources{Flags: map[string][]string{"site": {"flag:1"}}, Getenv: func(name string) string { return env[name] }, File: file})
+	if err != nil || g.Complete() != nil {
+		t.Fatal(err, g.Complete())
+	}
+	if got := fmt.Sprint(g.Site, " ", g.Listen, " ", g.Drain, " ", g.LogLevel); got != "flag:1 env:2 3s info" {
+		t.Errorf("got %s", got)
+	}
+	if NewGateway().Complete() == nil {
+		t.Error("a gateway runs without a site")
+	}
+	for _, x := range []struct{ name, value, want string }{
+		{"site", "holdfast://h:1", `--site "holdfast://h:1": join string`},
+		{"listen", "7601", `--listen "7601": use HOST:PORT`},
+		{"max-connections", "0", "--max-connections 0: use 1 or more"},
+		{"max-connections-per-address", "0", "--max-connections-per-address 0: use 1 or more"},
+		{"drain", "-1s", "--drain -1s: use 0 or more"},
+		{"log-format", "xml", `--log-format "xml": use json or console`},
+	} {
+		_, err := LoadGateway(Sources{Flags: map[string][]string{x.name: {x.value}}})
+		if err == nil || !strings.HasPrefix(err.Error(), x.want) {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
+	if _, err := LoadGateway(Sources{File: file + "x"}); err == nil {
+		t.Error("a file that is not there is none")
+	}
 }

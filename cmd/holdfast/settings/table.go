@@ -54,8 +54,7 @@ type Server struct {
 	timing          cluster.Timing // without the texts
 	policy, pushAck string
 
-	all     []Setting
-	origins map[string]Origin
+	set
 }
 
 // Timing returns what must be the same on all servers.
@@ -176,16 +175,21 @@ func (s *Server) tls() []Setting {
 }
 
 func (s *Server) logs() []Setting {
-	return []Setting{
-		text(&s.LogLevel, "info", Setting{Name: "log-level", Group: Logs, Live: true, Help: "debug, info, warn or error", check: func() error {
-			level, err := zerolog.ParseLevel(s.LogLevel)
-			return need(err == nil && level != zerolog.NoLevel, "%q: use debug, info, warn or error", s.LogLevel)
-		}}),
-		text(&s.LogFormat, "", Setting{Name: "log-format", Group: Logs, Help: "json or console (default: console on a terminal, else json)", check: func() error {
-			return need(s.LogFormat == "" || s.LogFormat == FormatJSON || s.LogFormat == FormatConsole, "%q: use json or console", s.LogFormat)
-		}}),
+	return append(logging(&s.LogLevel, &s.LogFormat, true),
 		duration(&s.Slow, 500*time.Millisecond, Setting{Name: "slow", Group: Logs, Help: "log where the time went of calls that take longer than this, at most one each second; 0 = never",
-			check: func() error { return need(s.Slow >= 0, "%v: use 0 or more", s.Slow) }}),
+			check: func() error { return need(s.Slow >= 0, "%v: use 0 or more", s.Slow) }}))
+}
+
+// logging returns the settings of a log.
+func logging(level, format *string, live bool) []Setting {
+	return []Setting{
+		text(level, "info", Setting{Name: "log-level", Group: Logs, Live: live, Help: "debug, info, warn or error", check: func() error {
+			l, err := zerolog.ParseLevel(*level)
+			return need(err == nil && l != zerolog.NoLevel, "%q: use debug, info, warn or error", *level)
+		}}),
+		text(format, "", Setting{Name: "log-format", Group: Logs, Help: "json or console (default: console on a terminal, else json)", check: func() error {
+			return need(*format == "" || *format == FormatJSON || *format == FormatConsole, "%q: use json or console", *format)
+		}}),
 	}
 }
 

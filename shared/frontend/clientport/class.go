@@ -28,6 +28,7 @@ const (
 const (
 	undecided Class = -1 - iota // more bytes are needed
 	overTLS                     // what is spoken shows behind a handshake
+	gateway                     // what follows its preface is passed on
 )
 
 const (
@@ -52,6 +53,8 @@ func classify(b []byte) Class {
 	switch b[0] {
 	case frames.Preface[0]:
 		return begins(b, frames.Preface, Sessions)
+	case GatewayPreface[0]:
+		return begins(b, GatewayPreface, gateway)
 	case tlsHandshake[0]:
 		return begins(b, tlsHandshake, overTLS)
 	}

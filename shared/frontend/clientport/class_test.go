@@ -69,7 +69,7 @@ func FuzzFirstBytes(f *testing.F) {
 			}
 		}
 		for _, r := range []io.Reader{bytes.NewReader(b), iotest.OneByteReader(bytes.NewReader(b)), iotest.DataErrReader(bytes.NewReader(b)), chunked(b, max(0, cut%maxFirst))} {
-			first, got, err := readFirst(r)
+			first, got, err := readFirst(r, nil)
 			if got != want || (err != nil) != (want == undecided) {
 				t.Fatalf("%q: class %d, %v, want %d", b, got, err, want)
 			}

@@ -7,6 +7,7 @@
 //	"PRI "                                HTTP/2, which is gRPC
 //	a method of HTTP and a space          HTTP/1, and WebSocket, which begins with it
 //	0x16 0x03                             TLS, if the server has a certificate: see below
+//	GatewayPreface                        a gateway, and behind it what its client says, which is any of these
 //	anything else                         the line protocol
 //
 // A method is any word that RFC 9110 permits, whatever follows the space, and a word that is longer than every method
@@ -321,14 +322,14 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 		over = time.Now().Add(proofWait)
 	}
 	_ = c.SetReadDeadline(over) // what is closed needs none
-	first, class, err := readFirst(c)
+	c, first, class, err := listen(c)
 	spoken := c
 	switch {
 	case err != nil:
 	case class == overTLS:
 		spoken, first, class, err = p.inside(withFirst(c, first, nil, nil, nil), over)
 	case p.refusesPlain(c):
-		err = turnAway(c, withFirst(c, first, nil, nil, nil), class)
+		err = turnAway(c, withFirst(c, first, nil, nil, nil), class, inPlain(errPlain))
 	}
 	if !p.leave(e) {
 		return

@@ -9,18 +9,19 @@ import (
 	"syscall"
 )
 
-// readFirst reads until the class of a connection is known. It returns an error if that is over before.
-func readFirst(c io.Reader) (first []byte, class Class, err error) {
-	first = make([]byte, 0, roomFirst)
+// readFirst reads until the class is known of a connection of which these bytes were read. It returns an error if that is over before.
+func readFirst(c io.Reader, begun []byte) (first []byte, class Class, err error) {
+	first = append(make([]byte, 0, roomFirst), begun...)
 	for {
-		n, err := c.Read(first[len(first):roomFirst])
-		first = first[:len(first)+n]
 		if class := classify(first); class != undecided {
 			return first, class, nil
 		}
 		if err != nil {
 			return nil, undecided, err
 		}
+		var n int
+		n, err = c.Read(first[len(first):roomFirst])
+		first = first[:len(first)+n]
 	}
 }
 

@@ -27,10 +27,9 @@ func (p *Port) turnBack(c net.Conn) {
 	p.telling.Go(func() {
 		over := time.Now().Add(refusalWait)
 		_ = c.SetDeadline(over) // what is closed needs none
-		spoken := c
-		first, class, err := readFirst(c)
+		spoken, first, class, err := listen(c)
 		if class == overTLS && err == nil {
-			spoken, _, class, err = p.inside(withFirst(c, first, nil, nil, nil), over)
+			spoken, _, class, err = p.inside(withFirst(spoken, first, nil, nil, nil), over)
 		}
 		if err == nil {
 			sayComeAgain(spoken, class)

@@ -5,14 +5,18 @@ package clientport
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -30,14 +34,15 @@ const (
 	// Of HTTP/2: types of frames, the length of what a client says first, and that of a frame's head.
 	headersFrame, settingsFrame = 1, 4
 	http2Preface, http2Head     = 24, 9
-	// unauthenticated is the status of gRPC.
-	unauthenticated = "16"
 )
 
 // refusesPlain reports whether the port takes no plain text on a connection.
 func (p *Port) refusesPlain(c net.Conn) bool {
 	if !p.required.Load() {
 		return false
+	}
+	if serving.ThroughGateway(c.RemoteAddr()) {
+		return true
 	}
 	switch a := serving.PlainAddr(c.RemoteAddr()).(type) {
 	case *net.TCPAddr:
@@ -51,19 +56,32 @@ func (p *Port) refusesPlain(c net.Conn) bool {
 
 // turnAway tells a client in its own words why it is refused. Its connection is to be closed. What is read of served is
 // what the client says.
-func turnAway(c, served net.Conn, class Class) error {
+func turnAway(c, served net.Conn, class Class, x denial) error {
 	_ = c.SetDeadline(time.Now().Add(byeWait))
 	said := io.LimitReader(served, byeBytes)
 	var err error
 	if class == GRPC {
-		err = refuseCall(c, said)
+		err = x.refuseCall(c, said)
 	} else {
-		_, err = c.Write(farewell(class))
+		_, err = c.Write(x.farewell(class))
 	}
 	if err == nil {
 		hangUp(c, said)
 	}
-	return errPlain
+	return x.why
+}
+
+// denial is why a client is refused, and how that is said.
+type denial struct {
+	why    error
+	status pb.Status
+	grpc   codes.Code
+	line   string // of the line protocol, without its end
+}
+
+// inPlain refuses plain text.
+func inPlain(why error) denial {
+	return denial{why, pb.Status_STATUS_INVALID_ARGUMENT, codes.Unauthenticated, "DENIED: " + why.Error()}
 }
 
 // hangUp ends this side of a connection whose client has been told why. What was not read when a connection is closed has it
@@ -75,7 +93,7 @@ func hangUp(c net.Conn, said io.Reader) {
 }
 
 // refuseCall answers the first call of a client over gRPC.
-func refuseCall(c io.Writer, said io.Reader) error {
+func (x denial) refuseCall(c io.Writer, said io.Reader) error {
 	if _, err := c.Write([]byte{0, 0, 0, settingsFrame, 0, 0, 0, 0, 0}); err != nil {
 		return err
 	}
@@ -92,7 +110,7 @@ func refuseCall(c io.Writer, said io.Reader) error {
 			continue
 		}
 		fields := []byte{0x88} // the status 200
-		for _, f := range [][2]string{{"content-type", "application/grpc"}, {"grpc-status", unauthenticated}, {"grpc-message", errPlain.Error()}} {
+		for _, f := range [][2]string{{"content-type", "application/grpc"}, {"grpc-status", strconv.Itoa(int(x.grpc))}, {"grpc-message", x.why.Error()}} {
 			fields = append(fields, 0) // a name and a value come, which nobody need remember
 			fields = append(appendLength(fields, len(f[0])), f[0]...)
 			fields = append(appendLength(fields, len(f[1])), f[1]...)
@@ -113,19 +131,21 @@ func appendLength(b []byte, n int) []byte {
 }
 
 // farewell is how a front end would say it.
-func farewell(class Class) []byte {
-	why := errPlain.Error()
+func (x denial) farewell(class Class) []byte {
+	why := x.why.Error()
 	switch class {
 	case HTTP:
-		body := `{"status":"INVALID_ARGUMENT","message":` + strconv.Quote(why) + "}\n"
-		return []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+		status := wire.FromStatus(x.status)
+		code := wire.HTTPCode(status)
+		body := `{"status":"` + status.String() + `","message":` + strconv.Quote(why) + "}\n"
+		return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", code, http.StatusText(code), len(body), body)
 	case Sessions:
-		end, err := proto.Marshal(&pb.SessionResponse{End: &pb.ErrorDetail{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: why}})
+		end, err := proto.Marshal(&pb.SessionResponse{End: &pb.ErrorDetail{Status: x.status, Message: why}})
 		if err != nil {
 			return nil // the text is UTF-8
 		}
 		return frames.Append(nil, frames.Message, end)
 	default:
-		return []byte("DENIED: " + why + "\n")
+		return []byte(x.line + "\n")
 	}
 }

@@ -80,7 +80,7 @@ func (p *Port) TakeTLS12() { p.oldTLS.Store(true) }
 
 var (
 	errNoTLS     = errors.New("this volume has no certificate authority: type holdfast secure offer, or let clients connect without TLS")
-	errTLSWithin = errors.New("TLS within TLS")
+	errTLSWithin = errors.New("TLS, or a gateway, within TLS")
 )
 
 // inside makes the handshake on a connection. It returns what is spoken inside, until over, and its first bytes. It does
@@ -101,12 +101,12 @@ func (p *Port) inside(c net.Conn, over time.Time) (_ net.Conn, first []byte, _ C
 	}
 	_ = c.SetWriteDeadline(time.Time{})
 	_ = c.SetReadDeadline(over)
-	w.known = &serving.KnownAddr{Addr: c.RemoteAddr(), TLS: true}
+	w.known = &serving.KnownAddr{Addr: serving.PlainAddr(c.RemoteAddr()), TLS: true, Gateway: serving.ThroughGateway(c.RemoteAddr())}
 	if verified := s.ConnectionState().VerifiedChains; len(verified) > 0 {
 		w.known.Caller = CallerOf(verified[0][0])
 	}
-	first, class, err := readFirst(s)
-	if class == overTLS {
+	first, class, err := readFirst(s, nil)
+	if class == overTLS || class == gateway {
 		err = errTLSWithin
 	}
 	switch s.ConnectionState().NegotiatedProtocol {

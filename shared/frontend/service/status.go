@@ -29,14 +29,14 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 	r := &pb.StatusResponse{
 		Status: pb.Status_STATUS_OK, ClusterId: c.ClusterID, ServerId: uint32(c.Server), Epoch: uint64(c.Epoch),
 		FeatureLevel: c.Level, NextLevel: c.Next, UpgradeWaitsFor: c.NextWaits,
-		MembersVersion: c.Members, HighestServerId: uint32(c.HighestID),
+		MembersVersion: c.Members, HighestServerId: uint32(c.HighestID), Gateway: serving.ThroughGateway(serving.RemoteOf(ctx)),
 	}
 	if m, _, ok := s.b.Primary(); ok {
 		r.Primary = &pb.Primary{Id: uint32(m.ID), Client: m.Client, Http: m.HTTPAddress()}
 	}
 	for i := range c.Servers {
 		x := serverProto(&c.Servers[i], c.Server)
-		if !c.Servers[i].Member.Joining {
+		if !c.Servers[i].Member.Joining && !r.Gateway { // through which clients learn of no way around it
 			r.MemberClients = append(r.MemberClients, x.Client)
 		}
 		if c.Servers[i].Member.ID == c.Server {

@@ -8233,6 +8233,8 @@ type StatusResponse struct {
 	MemberClients []string `protobuf:"bytes,17,rep,name=member_clients,json=memberClients,proto3" json:"member_clients,omitempty"`
 	// Clients that wait for each other: some rings, not all.
 	Rings []*Ring `protobuf:"bytes,18,rep,name=rings,proto3" json:"rings,omitempty"`
+	// The call came through a gateway (holdfast gateway): its client asks there again, and at none of the addresses in this and other answers.
+	Gateway bool `protobuf:"varint,19,opt,name=gateway,proto3" json:"gateway,omitempty"`
 	// What this volume owns as a cell of a site. Absent if it is none, and where the answering server has no table.
 	Cell          *Cell `protobuf:"bytes,30,opt,name=cell,proto3" json:"cell,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -8393,6 +8395,13 @@ func (x *StatusResponse) GetRings() []*Ring {
 		return x.Rings
 	}
 	return nil
+}
+
+func (x *StatusResponse) GetGateway() bool {
+	if x != nil {
+		return x.Gateway
+	}
+	return false
 }
 
 func (x *StatusResponse) GetCell() *Cell {
@@ -9856,7 +9865,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x126\n" +
 	"\bresponse\x18\x02 \x01(\v2\x1a.holdfast.v1.WatchResponseR\bresponse\"%\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05local\x18\x01 \x01(\bR\x05local\"\xc4\x05\n" +
+	"\x05local\x18\x01 \x01(\bR\x05local\"\xde\x05\n" +
 	"\x0eStatusResponse\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
@@ -9878,7 +9887,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x0fmembers_version\x18\x0f \x01(\x04R\x0emembersVersion\x12*\n" +
 	"\x11highest_server_id\x18\x10 \x01(\rR\x0fhighestServerId\x12%\n" +
 	"\x0emember_clients\x18\x11 \x03(\tR\rmemberClients\x12'\n" +
-	"\x05rings\x18\x12 \x03(\v2\x11.holdfast.v1.RingR\x05rings\x12%\n" +
+	"\x05rings\x18\x12 \x03(\v2\x11.holdfast.v1.RingR\x05rings\x12\x18\n" +
+	"\agateway\x18\x13 \x01(\bR\agateway\x12%\n" +
 	"\x04cell\x18\x1e \x01(\v2\x11.holdfast.v1.CellR\x04cell\"\xa7\x01\n" +
 	"\x04Cell\x12\x17\n" +
 	"\asite_id\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
