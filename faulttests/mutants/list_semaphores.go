@@ -223,7 +223,7 @@ var semaphoreMutants = []Mutant{
 		Name: "permit-untold-on-a-session",
 		Rule: "a grant tells its permits over a session, too (package convert, AppendOutcome)",
 		Edits: []Edit{
-			{"shared/wire/convert/frame.go", `out.Marked || out.Permit.Limit != 0 {`, `out.Marked {`},
+			{"shared/wire/convert/frame.go", `out.Marked || out.Permit.Limit != 0 || `, `out.Marked || `},
 		},
 		By: unit("clientlib/holdfasttest", "^TestPermits$"), Dies: `older version`,
 	},
