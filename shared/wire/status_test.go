@@ -54,7 +54,7 @@ func TestStatusTableIsComplete(t *testing.T) {
 }
 
 func TestUnknownIsBelievedOfStrangeStatuses(t *testing.T) {
-	for _, n := range []pb.Status{-1, 0, 25, 255, 256 + 1, 1 << 30} {
+	for _, n := range []pb.Status{-1, 0, 26, 255, 256 + 1, 1 << 30} {
 		if got := wire.FromStatus(n); got != cluster.StatusUnknown {
 			t.Errorf("status %d: %v", n, got)
 		}
