@@ -81,7 +81,9 @@ func (w *wanderer) run(ctx context.Context, n int) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.scenario.progress.Add(1)
+		if w.limit == 0 { // the terms of a schedule are as long as the others make them
+			w.scenario.progress.Add(1)
+		}
 		if w.rng.IntN(4) == 0 {
 			time.Sleep(time.Duration(w.rng.IntN(300)) * time.Millisecond)
 		}
