@@ -201,11 +201,11 @@ var portMutants = []Mutant{
 		Name: "crowd-runs-first",
 		Rule: "others run between two connections that are accepted (package clientport)",
 		Edits: []Edit{
-			{portPkg + "/clientport.go", `			}
-			runtime.Gosched() // see the package's doc
-			continue
-`, `			}
-			continue
+			{portPkg + "/clientport.go", `		}
+		runtime.Gosched() // see the package's doc
+	})
+`, `		}
+	})
 `},
 		},
 		By: unit(portPkg, "^TestCrowdLetsOthersRun$"), Dies: `\d\d\d connections were accepted`,

@@ -18,7 +18,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -29,14 +28,12 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
+	"github.com/holdfast-lock/holdfast/shared/conns"
 )
 
 const (
 	// descriptors is how many each connection takes: one to the client, and one to the server.
 	descriptors = 2
-	// leastPause and mostPause bound the pause after the system had no connection for an Accept.
-	leastPause = 5 * time.Millisecond
-	mostPause  = time.Second
 	// firstLook is how long a start may look for the primary before the gateway counts as started without one.
 	firstLook = 2 * time.Second
 )
@@ -137,25 +134,13 @@ func (g *Gateway) run(ctx context.Context, l, probes net.Listener) {
 
 // serve takes connections from l until it is closed.
 func (g *Gateway) serve(ctx context.Context, l net.Listener) {
-	for pause := time.Duration(0); ; {
-		c, err := l.Accept()
-		switch {
-		case err == nil:
-			pause = 0
-			g.counts.taken.Add(1)
-			g.passing.Go(func() { g.pass(ctx, c.(stream)) })
-			continue
-		case errors.Is(err, net.ErrClosed):
-			return
-		}
-		pause = min(max(2*pause, leastPause), mostPause)
+	failed := func(err error, pause time.Duration) {
 		g.opt.Log.Warn().Err(err).Dur("pause", pause).Msg("a connection was not taken")
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
 	}
+	_ = conns.AcceptAll(l, ctx.Done(), failed, func(c net.Conn) { // which returns that it is closed
+		g.counts.taken.Add(1)
+		g.passing.Go(func() { g.pass(ctx, c.(stream)) })
+	})
 }
 
 // drain waits for the connections that are open, for the time of Drain, and then closes them.

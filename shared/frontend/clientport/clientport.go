@@ -76,7 +76,6 @@ package clientport
 import (
 	"container/list"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"runtime"
@@ -105,9 +104,6 @@ const (
 	// long it may take to read that.
 	comeAgain   = time.Second
 	refusalWait = time.Second
-	// leastPause and mostPause bound the pause after the system had no connection for an Accept.
-	leastPause = 5 * time.Millisecond
-	mostPause  = time.Second
 )
 
 // Port takes the connections of clients, from any number of listeners. Its methods are safe for use by several
@@ -178,30 +174,17 @@ func (p *Port) Serve(l net.Listener) error {
 	if !p.add(l) {
 		return net.ErrClosed
 	}
-	pause := time.Duration(0)
-	for {
-		c, err := l.Accept()
-		switch {
-		case err == nil:
-			pause = 0
-			if x, ok := c.(*Excess); ok {
-				p.turnBack(x.Conn)
-			} else {
-				p.take(c)
-			}
-			runtime.Gosched() // see the package's doc
-			continue
-		case errors.Is(err, net.ErrClosed):
-			return err
-		}
-		pause = min(max(2*pause, leastPause), mostPause)
+	failed := func(err error, pause time.Duration) {
 		p.log.Warn().Err(err).Stringer("address", l.Addr()).Dur("pause", pause).Msg("a connection was not taken")
-		select {
-		case <-time.After(pause):
-		case <-p.closed:
-			return net.ErrClosed
-		}
 	}
+	return conns.AcceptAll(l, p.closed, failed, func(c net.Conn) {
+		if x, ok := c.(*Excess); ok {
+			p.turnBack(x.Conn)
+		} else {
+			p.take(c)
+		}
+		runtime.Gosched() // see the package's doc
+	})
 }
 
 // add notes a listener, unless the port is closed.
