@@ -110,8 +110,13 @@ func (e *Elector) reachesLocked(now time.Time) int {
 	if e.votesLocked() {
 		n++
 	}
+	return n + e.othersLocked(func(p *peer) bool { return p.reached(now, window) && !p.conflicted(now) })
+}
+
+// othersLocked counts the other voters of which is holds.
+func (e *Elector) othersLocked(is func(*peer) bool) (n int) {
 	for _, p := range e.mu.peers {
-		if p.votes && p.reached(now, window) && !p.conflicted(now) {
+		if p.votes && is(p) {
 			n++
 		}
 	}

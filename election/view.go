@@ -44,12 +44,7 @@ func (e *Elector) Majority() bool {
 	if st.Role.hasTerm() {
 		n += e.replacedLocked(now)
 	}
-	for _, p := range e.mu.peers {
-		if p.votes && e.pingedLocked(p, now) {
-			n++
-		}
-	}
-	return n >= e.mu.voters.Majority()
+	return n+e.othersLocked(func(p *peer) bool { return e.pingedLocked(p, now) }) >= e.mu.voters.Majority()
 }
 
 // pingedLocked reports whether one process of that ID sent a ping within MajorityWindow.

@@ -95,11 +95,7 @@ func (e *Elector) lonelyLocked(now time.Time) bool {
 	if e.votesLocked() {
 		n++
 	}
-	for _, p := range e.mu.peers {
-		if p.votes && p.live(now, t) {
-			n++
-		}
-	}
+	n += e.othersLocked(func(p *peer) bool { return p.live(now, t) })
 	return n < e.mu.voters.Majority()
 }
 

@@ -9,7 +9,7 @@ var joinMutants = []Mutant{
 	{
 		Name:  "joining-server-counts",
 		Rule:  "a server that joins makes no majority (PROTOCOL 22.5)",
-		Edits: []Edit{{"election/view.go", `if p.votes && e.pingedLocked(p, now) {`, `if e.pingedLocked(p, now) {`}},
+		Edits: []Edit{{"election/elector.go", `if p.votes && is(p) {`, `if is(p) {`}},
 		By:    unit("election", "^TestWhoCounts$"), Dies: `one that joins: a majority: true`,
 	},
 	{
@@ -226,7 +226,7 @@ var joinMutants = []Mutant{
 	{
 		Name:  "joining-server-is-company",
 		Rule:  "a server that joins keeps nobody from asking the volume (PROTOCOL 22.5)",
-		Edits: []Edit{{"election/volume.go", `if p.votes && p.live(now, t) {`, `if p.live(now, t) {`}},
+		Edits: []Edit{{"election/elector.go", `if p.votes && is(p) {`, `if is(p) {`}},
 		By:    unit("election", "^TestWhoIsLonely$"), Dies: `the volume is asked: false`,
 	},
 	{

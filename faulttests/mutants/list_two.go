@@ -207,7 +207,7 @@ var twoMutants = []Mutant{
 	{
 		Name: "takeover-beside-a-voiceless", Also: "",
 		Rule:  "PROTOCOL 2.3, 2.8: a server that cannot write to the volume counts for no majority (package election, lonelyLocked)",
-		Edits: []Edit{{volumeVote, `if p.votes && p.live(now, t) {`, `if p.votes && p.reached(now, t.MajorityWindow) && !p.conflicted(now) {`}},
+		Edits: []Edit{{volumeVote, `return p.live(now, t) }`, `return p.reached(now, t.MajorityWindow) && !p.conflicted(now) }`}},
 		By:    unit("faulttests/sim", "^TestTakeoverBesideAServerWithoutAVolume$"), Dies: `refused: a majority of the servers answers`,
 	},
 	{
