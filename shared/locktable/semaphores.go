@@ -162,14 +162,14 @@ func (ck *checker) permits(l *lock) error {
 	limit, _ := l.limit()
 	sum := uint64(0)
 	for g := range l.grants(0) {
-		if err := g.permit.check(g.mode); err != nil || g.permit.Limit != limit {
-			return fmt.Errorf("invariant 15: token %d has %+v, and the limit is %d: %w", g.token, g.permit, limit, err)
+		if g.permit.check(g.mode) != nil || g.permit.Limit != limit {
+			return fmt.Errorf("invariant 15: token %d has %+v, and the limit is %d", g.token, g.permit, limit)
 		}
 		sum += uint64(g.permit.Weight)
 	}
 	for w := l.head; w != nil; w = w.next {
-		if err := w.permit.check(w.mode); err != nil || w.permit.Limit != limit {
-			return fmt.Errorf("invariant 15: the waiter of record %d asks for %+v, and the limit is %d: %w", w.lsn, w.permit, limit, err)
+		if w.permit.check(w.mode) != nil || w.permit.Limit != limit {
+			return fmt.Errorf("invariant 15: the waiter of record %d asks for %+v, and the limit is %d", w.lsn, w.permit, limit)
 		}
 	}
 	if sum != l.taken() || sum > uint64(limit) {
