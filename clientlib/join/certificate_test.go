@@ -103,6 +103,12 @@ func greet(c net.Conn, config *tls.Config) {
 // greeting returns a connection to a server on loopback that greets clients.
 func greeting(t *testing.T, config *tls.Config) join.Dialer {
 	t.Helper()
+	return loopback(t, func(c net.Conn) { greet(c, config) })
+}
+
+// loopback returns a connection to a server on loopback, which serves each client on its own.
+func loopback(t *testing.T, serve func(net.Conn)) join.Dialer {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +120,7 @@ func greeting(t *testing.T, config *tls.Config) join.Dialer {
 			if err != nil {
 				return
 			}
-			go greet(c, config)
+			go serve(c)
 		}
 	}()
 	return func(ctx context.Context, _ string) (net.Conn, error) {

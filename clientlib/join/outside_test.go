@@ -75,27 +75,11 @@ func fromOutside(t *testing.T, trusted bool, names ...string) tls.Certificate {
 // read all that the server writes, which a pipe does not bear.
 func listening(t *testing.T, c tls.Certificate) join.Dialer {
 	t.Helper()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{c}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() }) //nolint:errcheck // the end of the test
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_ = c.(*tls.Conn).Handshake() // the client has the error
-				c.Close()                     //nolint:errcheck // it was to be made
-			}()
-		}
-	}()
-	return func(ctx context.Context, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", l.Addr().String())
-	}
+	return loopback(t, func(on net.Conn) {
+		s := tls.Server(on, &tls.Config{Certificates: []tls.Certificate{c}})
+		_ = s.Handshake() // the client has the error
+		s.Close()         //nolint:errcheck // it was to be made
+	})
 }
 
 // With https://, a server is believed by its name, and is of no cluster.
