@@ -50,6 +50,7 @@ func TestOwnServerDies(t *testing.T) {
 	own := c.Server(2)
 	v := open(t, desk(), "http://"+own.Member.Client+"/#/locks")
 	v.shows("kept")
+	v.until("to know the servers", `document.getElementById("connection-text").textContent === "Live at server 2"`)
 	eval[int](v, "window.mark = 1")
 	own.Kill()
 	v.until("a lost connection", `document.getElementById("connection").dataset.state === "down"`)
