@@ -30,7 +30,7 @@ const (
 	// connectTime is how long a connection may take to be made, and settingsTime how long its server may take to say who
 	// it is: longer than a server lets a connection wait that it will not serve (package clientport), so that none is
 	// given up, and made again, while it waits.
-	connectTime  = time.Second
+	connectTime  = deafTime
 	settingsTime = deafTime
 	// redialBase and redialCap bound how long a server that could not be connected to is not tried
 	// again: with jitter, so that the clients of a primary that died do not come back together.
@@ -164,6 +164,13 @@ func (c *Client) connect(ctx context.Context, to *server) (*session, error) {
 		return nil, &retry.UnsentError{Err: o.err}
 	}
 	return o.s, o.err
+}
+
+// connects reports whether a connection to a server is being made.
+func (v *server) connects() bool {
+	v.connecting.mu.Lock()
+	defer v.connecting.mu.Unlock()
+	return v.connecting.under != nil
 }
 
 // opening returns the connection that is being made to a server, and begins with one if there is

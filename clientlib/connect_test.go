@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -548,5 +550,56 @@ func TestQuestionThatCannotBeSent(t *testing.T) {
 		}
 		s.close()
 		c.Close()
+	})
+}
+
+// A new primary with very many new connections takes its time with each. Its clients wait for their turn, and do not
+// begin anew, at the dead primary first.
+func TestRoundWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const turn = 2 * time.Second
+		s := &piped{serve: func(int, net.Conn) bool { time.Sleep(turn); return false }}
+		defer s.close()
+		var dead atomic.Int64
+		c, err := New(Options{Endpoints: []string{"dead:1", "new:1"}, ClientID: "me", Dialer: func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr == "dead:1" {
+				dead.Add(1)
+				return nil, syscall.ECONNREFUSED
+			}
+			return s.dial(ctx, addr)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		began := time.Now()
+		if f := c.servers.locate(t.Context()); f.rank != rankPrimary {
+			t.Errorf("after %v: rank %d, error %v", time.Since(began), f.rank, f.err)
+		}
+		if n := dead.Load(); n > 1 {
+			t.Errorf("the dead primary was asked %d times meanwhile", n)
+		}
+	})
+}
+
+// Where no connection is being made, a round does not wait for an answer for long: the server may be paused, and another one
+// be primary soon.
+func TestRoundDoesNotWaitForASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &piped{serve: func(_ int, c net.Conn) bool {
+			r, err := exchangeSettings(c)
+			for err == nil { // and answers nothing
+				_, _, _, err = r.Next()
+			}
+			return true
+		}}
+		defer s.close()
+		c, _ := pipedClient(t, s)
+		defer c.Close()
+		began := time.Now()
+		c.servers.locate(t.Context())
+		if took := time.Since(began); took > 2*probeTime {
+			t.Errorf("it took %v", took)
+		}
 	})
 }

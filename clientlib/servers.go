@@ -25,8 +25,11 @@ import (
 )
 
 const (
-	// probeTime is how long a server may take to report its role.
+	// probeTime is how long a server may take to report its role, once there is a connection to it.
 	probeTime = 250 * time.Millisecond
+	// askTime is how long a server may take to answer a question. Those who ask wait as long as they want
+	// to; an answer that comes later is good for the next of them.
+	askTime = deafTime
 	// silenceTime is how long a round goes on when all servers are asked and one has answered.
 	silenceTime = 40 * time.Millisecond
 	// turnTime is how long a round waits for one server before it asks the next one, too.
@@ -379,10 +382,14 @@ func (s *servers) locate(ctx context.Context) finding {
 // run is one round. It asks one server after the other until one says that it is the primary: each
 // server is a connection, and thousands of clients may look at the same time. The next one is asked
 // when the last one has answered, or was silent for a moment. When all are asked and one has answered
-// the round does not wait for long for the silent ones, for they are dead or paused.
+// the round does not wait for long for the silent ones, for they are dead or paused. When none has answered, it
+// waits for connections that are being made: thousands of clients come to a new primary at the same time, and
+// if they began anew, the dead primary first, that would be most of the work of all machines.
 func (s *servers) run(ctx context.Context, p *probe) {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	enough := time.NewTimer(probeTime)
+	defer enough.Stop()
 	all, known := s.list()
 	answers := make(chan finding, len(all))
 	next := time.NewTimer(0)
@@ -405,6 +412,10 @@ func (s *servers) run(ctx context.Context, p *probe) {
 			next.Reset(turnTime)
 		case <-silence:
 			answered = len(all)
+		case <-enough.C:
+			if !slices.ContainsFunc(all, (*server).connects) {
+				answered = len(all)
+			}
 		}
 		if p.found.rank == rankPrimary && p.found.epoch >= known {
 			break // no server can know better
@@ -430,10 +441,6 @@ type roleQuery struct {
 	done  chan struct{}
 	found finding // after done
 }
-
-// askTime is how long a server may take to answer a question. Those who ask wait as long as they want
-// to; an answer that comes later is good for the next of them.
-const askTime = time.Second
 
 // ask asks one server for its role and for the primary that it knows. Those who ask while a question
 // is under way share its answer: on a starved machine further ones would only delay it.

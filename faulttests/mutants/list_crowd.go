@@ -29,4 +29,22 @@ var crowdMutants = []Mutant{
 		},
 		By: unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"), Dies: `--- FAIL: TestConnectionsAreBounded`,
 	},
+	{
+		Name: "crowd-begins-anew",
+		Rule: "a client waits for its turn at a server, and does not begin anew (package clientlib, run)",
+		Edits: []Edit{{"clientlib/servers.go", `			if !slices.ContainsFunc(all, (*server).connects) {
+				answered = len(all)
+			}`, `			answered = len(all)`}},
+		By:   unit("clientlib", "^TestRoundWaitsForItsTurn$"),
+		Dies: `rank 0, error`,
+	},
+	{
+		Name: "silent-server-waited-for",
+		Rule: "a round does not wait for a connected server that is silent (package clientlib, run)",
+		Edits: []Edit{{"clientlib/servers.go", `			if !slices.ContainsFunc(all, (*server).connects) {
+				answered = len(all)
+			}`, `			continue`}},
+		By:   unit("clientlib", "^TestRoundDoesNotWaitForASilentServer$"),
+		Dies: `it took 3s`,
+	},
 }
