@@ -35,6 +35,8 @@ type (
 		Lock   cluster.LockName
 		Shared bool // with others
 		Try    bool // do not wait
+		// Weight is how many of Limit permits are asked for, 0 = 1; Limit 0 = the lock has none.
+		Limit, Weight uint32
 		// TTL is that of the lease; 0 = it cannot end during the history.
 		TTL time.Duration
 		// Slot is what the lock is wanted for, once: the number in its text; 0 = none.
@@ -90,6 +92,8 @@ type Reply struct {
 	Others []cluster.Token
 	// Held is true if another client holds the lock.
 	Held bool
+	// OtherLimit is true if an acquire was refused because others use the lock with another limit, or without one.
+	OtherLimit bool
 	// Refused is true if the service refused the token, or found nothing to
 	// break. A request that a client does not send because it lost its lease is not a call.
 	Refused bool
@@ -97,8 +101,12 @@ type Reply struct {
 	Done    bool
 	Unknown bool
 	// Shared is true if the lock is shared: a ShowCall found it so; an append was refused because of
-	// that; a break without a token was refused because there are several holders.
+	// that; a break without a token was refused because there are several holders; a downgrade was
+	// refused because the token has permits.
 	Shared bool
+	// Limit is how many permits a ShowCall found, and Weights how many Token and each of Others have.
+	Limit   uint32
+	Weights []uint32
 	// Mismatch is true if the file does not end at the offset that an append expected.
 	Mismatch bool
 	// Offset is where an append went, or with Mismatch where the file ends.
@@ -127,6 +135,17 @@ func (r Reply) tokens() []cluster.Token {
 		return nil
 	}
 	return append([]cluster.Token{r.Token}, r.Others...)
+}
+
+// mode is how a ShowCall found the lock.
+func (r Reply) mode() mode { return mode{r.Shared, r.Limit} }
+
+// weight is how many permits the holder of tokens()[i] has.
+func (r Reply) weight(i int) uint32 {
+	if i < len(r.Weights) {
+		return r.Weights[i]
+	}
+	return 0
 }
 
 // never is a time that does not come.

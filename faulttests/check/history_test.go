@@ -330,6 +330,9 @@ func TestThinHistoryIsAFailure(t *testing.T) {
 	}{
 		"enough":                      {held5(), map[string]int{"AcquireCall": 1}, nil, ""},
 		"a kind that nobody called":   {held5(), map[string]int{"AcquireCall": 1, "ReleaseCall": 1}, nil, "0 answers to ReleaseCall"},
+		"enough permits":              {taken3(), map[string]int{PermitsCall: 2}, nil, ""},
+		"no permits":                  {held5(), map[string]int{PermitsCall: 1}, nil, "0 answers to AcquireCall of permits"},
+		"permits, and no lock":        {taken3(), map[string]int{"AcquireCall": 1}, nil, "0 answers to AcquireCall,"},
 		"answers that never came":     {lots, nil, nil, "200 of 200 calls of the history had no answer"},
 		"answers that never came, 2":  {lots, map[string]int{"ReleaseCall": 1}, nil, "0 answers to ReleaseCall"},
 		"an answer that none may get": {held5(), nil, func(h *History) { h.Violation("client %d: no", 3) }, "client 3: no"},

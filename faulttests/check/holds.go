@@ -21,6 +21,8 @@ type Hold struct {
 	Token       cluster.Token
 	Shared      bool // with others
 	From, Until time.Time
+	// Weight is how many of Limit permits it has; Limit 0 = the lock has none.
+	Limit, Weight uint32
 }
 
 // Hold adds one.
@@ -49,6 +51,11 @@ func (l *Ledger) WatchShared(client int, lock *clientlib.Lock, answered time.Tim
 	return l.watch(Hold{Client: client, Lock: lock.Name(), Token: lock.Token(), Shared: true, From: answered}, lock)
 }
 
+// WatchPermits is WatchShared for so many of the permits of a lock with a limit.
+func (l *Ledger) WatchPermits(client int, lock *clientlib.Lock, limit, weight uint32, answered time.Time) (end func()) {
+	return l.watch(Hold{Client: client, Lock: lock.Name(), Token: lock.Token(), Shared: true, Limit: limit, Weight: weight, From: answered}, lock)
+}
+
 func (l *Ledger) watch(h Hold, lock *clientlib.Lock) (end func()) {
 	var lost struct {
 		sync.Mutex
@@ -75,8 +82,8 @@ func (l *Ledger) watch(h Hold, lock *clientlib.Lock) (end func()) {
 	}
 }
 
-// CheckHolds checks that no two holds of a lock overlap, except shared ones. Leave out grants that
-// an operator broke: their holders learn of that later.
+// CheckHolds checks that no two holds of a lock overlap, except shared ones, and those that have no more
+// permits together than there are. Leave out grants that an operator broke: their holders learn of that later.
 func CheckHolds(holds []Hold, r *Report) {
 	byLock := map[cluster.LockName][]Hold{}
 	for _, h := range holds {
@@ -86,6 +93,7 @@ func CheckHolds(holds []Hold, r *Report) {
 	}
 	for name, all := range byLock {
 		slices.SortFunc(all, func(a, b Hold) int { return a.From.Compare(b.From) })
+		checkPermits(name, all, r)
 		var alone, shared Hold // the ones that end last of those before
 		r.Checked(I2, len(all))
 		for _, h := range all {
@@ -106,6 +114,30 @@ func CheckHolds(holds []Hold, r *Report) {
 			if h.Until.After(last.Until) {
 				*last = h
 			}
+		}
+	}
+}
+
+// checkPermits compares each shared hold with those that began before it and go on. They are in order of their begin.
+func checkPermits(name cluster.LockName, all []Hold, r *Report) {
+	var open []Hold
+	for _, h := range all {
+		if !h.Shared {
+			continue
+		}
+		open = slices.DeleteFunc(open, func(x Hold) bool { return !h.From.Before(x.Until) })
+		open = append(open, h)
+		taken := uint64(0)
+		for _, x := range open {
+			taken += uint64(x.Weight)
+			if x.Limit != h.Limit {
+				r.Violation(I2, "lock %s: client %d believes in token %d with limit %d from %v on, client %d in token %d with limit %d",
+					name, h.Client, h.Token, h.Limit, h.From.Format(time.StampMicro), x.Client, x.Token, x.Limit)
+			}
+		}
+		if taken > uint64(h.Limit) {
+			r.Violation(I2, "lock %s: from %v on %d clients believe in %d of %d permits, the last one in token %d",
+				name, h.From.Format(time.StampMicro), len(open), taken, h.Limit, h.Token)
 		}
 	}
 }

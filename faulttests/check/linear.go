@@ -32,7 +32,7 @@ type HistoryOptions struct {
 	// nil = that is not known; then it may be there or not.
 	Landed func(AppendCall) (offset int64, there bool)
 	// Least is how many calls of each kind must have been answered, by the names of their
-	// types: a kind without calls would not be judged at all.
+	// types, or PermitsCall: a kind without calls would not be judged at all.
 	Least map[string]int
 }
 
@@ -85,8 +85,16 @@ func thin(all []porcupine.Operation, unknown int, least map[string]int) (bad []s
 	return bad
 }
 
+// PermitsCall is the name of an acquire of permits in HistoryOptions.Least, which is counted for itself.
+const PermitsCall = "AcquireCall of permits"
+
 // kindOf names a call by its type.
-func kindOf(call any) string { return reflect.TypeOf(call).Name() }
+func kindOf(call any) string {
+	if acquire, is := call.(AcquireCall); is && acquire.Limit > 0 {
+		return PermitsCall
+	}
+	return reflect.TypeOf(call).Name()
+}
 
 func checkOperations(all []porcupine.Operation, o HistoryOptions) (v HistoryVerdict) {
 	o.Limit = cmp.Or(o.Limit, 5*time.Minute)
@@ -162,16 +170,17 @@ func bounded(part []porcupine.Operation, linger time.Duration) []porcupine.Opera
 	return part
 }
 
-// rival reports whether an exclusive request may have been in the queue during a call: then a
-// shared lock is not granted to further readers either. A request that got no
-// answer may have stood there at any later time.
+// rival reports whether an exclusive request may have been in the queue during a call, or one for more
+// permits: then a shared lock is not granted to further readers, or lighter requests, either. A request
+// that got no answer may have stood there at any later time.
 func rival(op porcupine.Operation, part []porcupine.Operation) bool {
-	if call, is := op.Input.(timedCall).call.(AcquireCall); !is || !call.Shared || !op.Output.(Reply).Held {
+	held, is := op.Input.(timedCall).call.(AcquireCall)
+	if !is || !held.kind().shared || !op.Output.(Reply).Held {
 		return false
 	}
 	return slices.ContainsFunc(part, func(o porcupine.Operation) bool {
 		call, is := o.Input.(timedCall).call.(AcquireCall)
-		return is && !call.Shared && !call.Try && o.Call < op.Return && (o.Return > op.Call || o.Output.(Reply).Unknown)
+		return is && call.kind().holdsUp(held.kind()) && !call.Try && o.Call < op.Return && (o.Return > op.Call || o.Output.(Reply).Unknown)
 	})
 }
 

@@ -22,24 +22,26 @@ type hold struct {
 	// slot is what the grant is for, 0 for none; marks is true if an unanswered DoneCall of it is in progress.
 	slot  int
 	marks bool
+	// weight is how many permits it takes; 0 = the lock has no limit.
+	weight uint32
 	// until is when the lease may end by itself at the earliest; ttl is its length.
 	until, ttl int64
 }
 
 // ghost is the grant of a call without an answer.
-func ghost() hold { return hold{loose: true, ghost: true, until: never} }
+func ghost(weight uint32) hold { return hold{loose: true, ghost: true, until: never, weight: weight} }
 
 // ends reports whether the grant may have ended by now.
 func (h hold) ends(now int64) bool { return h.loose || h.until != never && now >= h.until }
 
 // covers reports whether h may be whatever o may be.
 func (h hold) covers(o hold) bool {
-	return h.token == o.token && h.ghost == o.ghost && h.ttl == o.ttl && h.slot == o.slot && (h.marks || !o.marks) && (h.loose || !o.loose && h.until <= o.until) && (h.opens || !o.opens)
+	return h.token == o.token && h.ghost == o.ghost && h.ttl == o.ttl && h.slot == o.slot && h.weight == o.weight && (h.marks || !o.marks) && (h.loose || !o.loose && h.until <= o.until) && (h.opens || !o.opens)
 }
 
 func (h hold) compare(o hold) int {
 	return cmp.Or(cmp.Compare(h.token, o.token), cmp.Compare(h.until, o.until), cmp.Compare(h.ttl, o.ttl),
-		compareBool(h.loose, o.loose), compareBool(h.opens, o.opens), compareBool(h.ghost, o.ghost), cmp.Compare(h.slot, o.slot), compareBool(h.marks, o.marks))
+		compareBool(h.loose, o.loose), compareBool(h.opens, o.opens), compareBool(h.ghost, o.ghost), cmp.Compare(h.slot, o.slot), compareBool(h.marks, o.marks), cmp.Compare(h.weight, o.weight))
 }
 
 func compareBool(a, b bool) int {
@@ -75,27 +77,35 @@ func (s lockState) ghosts() (n int) {
 	return n
 }
 
-// within is the state where so many acquires without an answer, alone and shared, are not over:
-// nothing else is left of the others. False where more ghosts are there.
-func (s lockState) within(open [2]int) (lockState, bool) {
+// ghostKinds counts them by what they were asked for.
+func (s lockState) ghostKinds() (all tally) {
+	for _, h := range s.holds {
+		if h.token == 0 {
+			all = all.plus(s.kindOf(h), 1)
+		}
+	}
+	return all
+}
+
+// within is the state where these acquires without an answer are not over: nothing else is left of
+// the others. False where more ghosts are there, or more permits are taken than there may be.
+func (s lockState) within(open tally) (lockState, bool) {
 	for _, h := range s.holds {
 		if h.ghost {
-			open[modeOf(s.shared)]--
+			open = open.plus(s.kindOf(h), -1)
 		}
 	}
-	for mode, n := range open {
-		if n < 0 {
-			return s, false
-		}
-		s.acquires[mode] = min(s.acquires[mode], n)
+	if open.owes() || s.taken() > uint64(s.limit) {
+		return s, false
 	}
+	s.acquires = s.acquires.atMost(open)
 	return s, true
 }
 
 // with is the state with one more grant.
-func (s lockState) with(h hold, shared bool) lockState {
+func (s lockState) with(h hold, m mode) lockState {
 	i, _ := slices.BinarySearchFunc(s.holds, h, hold.compare)
-	s.holds, s.shared = slices.Insert(slices.Clone(s.holds), i, h), shared
+	s.holds, s.mode = slices.Insert(slices.Clone(s.holds), i, h), m
 	return s
 }
 
@@ -103,7 +113,7 @@ func (s lockState) with(h hold, shared bool) lockState {
 func (s lockState) without(i int) lockState {
 	s.holds = slices.Delete(slices.Clone(s.holds), i, i+1)
 	if len(s.holds) == 0 {
-		s.holds, s.shared = nil, false
+		s.holds, s.mode = nil, mode{}
 	}
 	return s
 }
@@ -146,7 +156,7 @@ func (s lockState) like(o lockState) bool {
 
 // stands reports whether s is o, or o with more that may happen by itself.
 func (s lockState) stands(o lockState) bool {
-	return s.like(o) && s.shared == o.shared && s.acquires[0] >= o.acquires[0] && s.acquires[1] >= o.acquires[1] && s.breaks >= o.breaks &&
+	return s.like(o) && s.mode == o.mode && s.acquires.covers(o.acquires) && s.breaks >= o.breaks &&
 		slices.EqualFunc(s.holds, o.holds, hold.covers)
 }
 
@@ -166,24 +176,20 @@ func (s lockState) covers(o lockState, now int64) bool {
 			return false
 		case i >= 0 && !h.covers(o.holds[i]):
 			return false
-		case i >= 0 && s.shared != o.shared && !(h.opens && o.shared):
+		case i >= 0 && s.mode != o.mode && !(h.opens && o.mode == mode{shared: true}):
 			return false
 		case i >= 0:
 			known++
 		}
 	}
-	ghosts := o.ghosts()
-	if known+ghosts != len(o.holds) {
+	if known+o.ghosts() != len(o.holds) {
 		return false // o has a grant that s lacks
 	}
-	spare := s.acquires
-	if more := s.ghosts(); more < ghosts || s.shared != o.shared && known == 0 {
-		if s.shared == o.shared || known > 0 {
-			ghosts -= more
-		}
-		spare[modeOf(o.shared)] -= ghosts
+	spare, has := s.acquires, s.ghostKinds()
+	for _, c := range o.ghostKinds() { // those of s end, or more are granted
+		spare = spare.plus(c.kind, -max(0, c.n-has.of(c.kind)))
 	}
-	return spare[0] >= o.acquires[0] && spare[1] >= o.acquires[1]
+	return !spare.owes() && spare.covers(o.acquires)
 }
 
 // equal and compare let states be compared and sorted in any fixed order.
@@ -192,6 +198,6 @@ func (s lockState) equal(o lockState) bool { return s.compare(o) == 0 }
 func (s lockState) compare(o lockState) int {
 	return cmp.Or(
 		cmp.Compare(s.done, o.done), cmp.Compare(s.top, o.top), cmp.Compare(s.base, o.base), cmp.Compare(s.length, o.length), cmp.Compare(s.sum, o.sum),
-		compareBool(s.shared, o.shared), cmp.Compare(s.acquires[0], o.acquires[0]), cmp.Compare(s.acquires[1], o.acquires[1]),
+		compareBool(s.shared, o.shared), cmp.Compare(s.limit, o.limit), s.acquires.compare(o.acquires),
 		cmp.Compare(s.breaks, o.breaks), slices.CompareFunc(s.holds, o.holds, hold.compare))
 }

@@ -19,45 +19,34 @@ import (
 type lockState struct {
 	// holds are the live grants, sorted, and never changed in place: any number that share the
 	// lock, or one.
-	holds  []hold
-	shared bool
-	top    cluster.Token // the highest that was ever granted in an answer
-	base   cluster.Token // the highest of those that had the lock alone
+	holds []hold
+	mode
+	top  cluster.Token // the highest that was ever granted in an answer
+	base cluster.Token // the highest of those that had the lock alone
 
-	done     int    // the highest slot that is done
-	acquires [2]int // without an answer, which may still be granted: alone, and shared
-	breaks   int    // of the only grant, without an answer
+	done     int   // the highest slot that is done
+	acquires tally // without an answer, which may still be granted
+	breaks   int   // of the only grant, without an answer
 
 	length int64 // of the file
 	sum    uint32
-}
-
-// modeOf is the place of a mode in acquires.
-func modeOf(shared bool) int {
-	if shared {
-		return 1
-	}
-	return 0
 }
 
 // LockModel is a lock and its file as clients understand them. Its state is the
 // set of all states that the calls and answers so far allow.
 func LockModel() porcupine.Model { return modelFrom(knowledge{may: []lockState{{}}}) }
 
-// knowledge is what a lock may be, and of the acquires without an answer so far, alone and
-// shared, when each is over.
+// knowledge is what a lock may be, and the acquires without an answer so far, sorted.
 type knowledge struct {
-	may   []lockState
-	overs [2][]int64
+	may     []lockState
+	unknown []unknownCall
 }
 
-// open counts the acquires without an answer, alone and shared, that are not over.
-func (k knowledge) open(now int64) (n [2]int) {
-	for mode, all := range k.overs {
-		for _, over := range all {
-			if over == 0 || now <= over {
-				n[mode]++
-			}
+// open counts the acquires without an answer that are not over.
+func (k knowledge) open(now int64) (n tally) {
+	for _, c := range k.unknown {
+		if c.over == 0 || now <= c.over {
+			n = n.plus(c.kind, 1)
 		}
 	}
 	return n
@@ -66,20 +55,21 @@ func (k knowledge) open(now int64) (n [2]int) {
 // calls notes a call without an answer.
 func (k knowledge) calls(in timedCall) knowledge {
 	if call, is := in.call.(AcquireCall); is {
-		mode := modeOf(call.Shared)
-		k.overs[mode] = append(slices.Clip(k.overs[mode]), in.over)
+		c := unknownCall{call.kind(), in.over}
+		i, _ := slices.BinarySearchFunc(k.unknown, c, unknownCall.compare)
+		k.unknown = slices.Insert(slices.Clone(k.unknown), i, c)
 	}
 	return k
 }
 
 func (k knowledge) equal(o knowledge) bool {
-	return slices.EqualFunc(k.may, o.may, lockState.equal) && slices.Equal(k.overs[0], o.overs[0]) && slices.Equal(k.overs[1], o.overs[1])
+	return slices.EqualFunc(k.may, o.may, lockState.equal) && slices.Equal(k.unknown, o.unknown)
 }
 
 func modelFrom(init knowledge) porcupine.Model {
 	return porcupine.Model{
 		Partition: partitionByLock,
-		Init:      func() any { return knowledge{closest(init.may, math.MinInt64), init.overs} },
+		Init:      func() any { return knowledge{closest(init.may, math.MinInt64), init.unknown} },
 		Step: func(state, in, out any) (bool, any) {
 			next := step(state.(knowledge), in.(timedCall), out.(Reply))
 			return len(next.may) > 0, next
@@ -92,8 +82,8 @@ func modelFrom(init knowledge) porcupine.Model {
 
 // step is every state that may follow, none where the answer is wrong.
 func step(from knowledge, in timedCall, out Reply) knowledge {
-	next, open := knowledge{overs: from.overs}, from.open(in.at)
-	for _, s := range meanwhile(from.may, in.back, ghostsOf(out)) {
+	next, open := knowledge{unknown: from.unknown}, from.open(in.at)
+	for _, s := range meanwhile(from.may, in.back, ghostsOf(in, out)) {
 		s, ok := s.within(open)
 		if !ok {
 			continue
@@ -109,9 +99,14 @@ func step(from knowledge, in timedCall, out Reply) knowledge {
 	return next
 }
 
-// ghostsOf is how many ghosts an answer may speak of: those that are shown, or two where it
-// only matters whether there is a holder, or more than one.
-func ghostsOf(out Reply) int { return max(2, len(out.tokens())) }
+// ghostsOf is how many ghosts an answer may speak of: those that are shown, as many as the permits are
+// where too few are free, or two where it only matters whether there is a holder, or more than one.
+func ghostsOf(in timedCall, out Reply) int {
+	if call, is := in.call.(AcquireCall); is && out.Held {
+		return max(2, int(call.Limit))
+	}
+	return max(2, len(out.tokens()))
+}
 
 // meanwhile adds what may have happened by itself until now, with no more ghosts than so many.
 func meanwhile(from []lockState, now int64, ghosts int) []lockState {
@@ -128,10 +123,10 @@ func meanwhile(from []lockState, now int64, ghosts int) []lockState {
 
 // next is each single thing that may have happened by itself until now.
 func (s lockState) next(now int64, ghosts int) (more []lockState) {
-	for mode, shared := range []bool{false, true} {
-		if s.acquires[mode] > 0 && s.ghosts() < ghosts && (s.free() || shared && s.shared) {
-			g := s.with(ghost(), shared)
-			g.acquires[mode]--
+	for _, c := range s.acquires {
+		if s.ghosts() < ghosts && s.admits(c.kind) {
+			g := s.with(ghost(c.weight), c.mode)
+			g.acquires = g.acquires.plus(c.kind, -1)
 			more = append(more, g)
 		}
 	}
@@ -195,7 +190,10 @@ func (s lockState) after(in timedCall, r Reply) ([]lockState, bool) {
 		return s.byToken(call.Token, r, func(i int) []lockState { return []lockState{s.used(i, in.at)} })
 	case DowngradeCall:
 		return s.byToken(call.Token, r, func(i int) []lockState {
-			if s.shared {
+			switch {
+			case r.Shared != (s.limit > 0):
+				return nil
+			case s.shared:
 				return []lockState{s} // it is one already, and that is no use of it
 			}
 			return []lockState{s.used(i, in.at).opened()}
@@ -212,13 +210,15 @@ func (s lockState) after(in timedCall, r Reply) ([]lockState, bool) {
 
 // acquired judges the answer to an acquire.
 func (s lockState) acquired(call AcquireCall, in timedCall, r Reply) ([]lockState, bool) {
-	done := call.Slot != 0 && call.Slot <= s.done
+	done, k := call.Slot != 0 && call.Slot <= s.done, call.kind()
 	switch {
 	case r.Done || done: // whether others hold it or not
 		return []lockState{s}, r.Done && done
-	case r.Held && !s.free() && (!call.Shared || s.alone() || in.rival):
+	case r.OtherLimit: // of those who hold it: nobody waits for a lock that is free
+		return []lockState{s}, !s.free() && s.limit != k.limit
+	case r.Held && !s.free() && s.limit == k.limit && (!s.admits(k) || in.rival):
 		return []lockState{s}, true
-	case !r.Held && r.Token > s.top && (s.free() || call.Shared && s.shared):
+	case !r.Held && r.Token > s.top && s.admits(k):
 		return []lockState{s.granted(call, in.at, r.Token)}, true
 	}
 	return nil, false
@@ -262,15 +262,16 @@ func (s lockState) appended(call AppendCall, i int, at int64, r Reply) []lockSta
 }
 
 func (s lockState) granted(call AcquireCall, at int64, token cluster.Token) lockState {
-	h := hold{token: token, ttl: int64(call.TTL), until: never, slot: call.Slot}
+	k := call.kind()
+	h := hold{token: token, ttl: int64(call.TTL), until: never, slot: call.Slot, weight: k.weight}
 	if call.TTL > 0 {
 		h.until = at + h.ttl
 	}
 	s.top = token
-	if !call.Shared {
+	if !k.shared {
 		s.base = token
 	}
-	return s.with(h, call.Shared)
+	return s.with(h, k.mode)
 }
 
 func (s lockState) longer(data []byte) lockState {
@@ -282,17 +283,20 @@ func (s lockState) longer(data []byte) lockState {
 // shown returns the states in which a lock can be shown so. A token in no other answer is a ghost's.
 func (s lockState) shown(r Reply) ([]lockState, bool) {
 	told := r.tokens()
-	slices.Sort(told)
-	told = slices.Compact(told)
-	if r.Length >= 0 && r.Length != s.length || len(told) != len(s.holds) || len(told) > 0 && len(told) != 1+len(r.Others) || len(told) > 0 && r.Shared != s.shared {
+	distinct := len(slices.Compact(slices.Sorted(slices.Values(told))))
+	if r.Length >= 0 && r.Length != s.length || distinct != len(told) || distinct != len(s.holds) || distinct > 0 && r.mode() != s.mode {
 		return nil, false
 	}
 	next := s
-	for _, token := range told {
-		if s.find(token) >= 0 {
+	for n, token := range told {
+		weight := r.weight(n)
+		if i := s.find(token); i >= 0 {
+			if s.holds[i].weight != weight {
+				return nil, false
+			}
 			continue
 		}
-		i := slices.IndexFunc(next.holds, func(h hold) bool { return h.token == 0 })
+		i := slices.IndexFunc(next.holds, func(h hold) bool { return h.token == 0 && h.weight == weight })
 		if i < 0 || token <= s.base || !s.shared && token <= s.top {
 			return nil, false
 		}
@@ -314,7 +318,7 @@ func (s lockState) unanswered(in timedCall) []lockState {
 	}
 	switch call := in.call.(type) {
 	case AcquireCall:
-		s.acquires[modeOf(call.Shared)]++
+		s.acquires = s.acquires.plus(call.kind(), 1)
 	case ReleaseCall:
 		return loosen(call.Token)
 	case DoneCall:

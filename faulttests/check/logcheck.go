@@ -39,6 +39,7 @@ type LogVerdict struct {
 	Checkpoints int // compared with the log
 	Files       int // likewise
 	Raised      int // records that raise the feature level of the cluster
+	Permits     int // grants of permits
 	Took        time.Duration
 }
 
@@ -78,7 +79,7 @@ func CheckLog(o LogOptions, r *Report) (v LogVerdict, err error) {
 		c.files(o.File)
 	}
 	v.Records, v.End, v.Told, v.Checkpoints, v.Files = c.records, end, c.told, c.compared, len(c.reference.files)
-	v.Raised = c.reference.raised
+	v.Raised, v.Permits = c.reference.raised, c.reference.permits
 	v.Took = time.Since(began)
 	r.Figure("log", "%d records of %d terms up to LSN %d, %d answers, %d checkpoints and %d files compared, in %v",
 		v.Records, v.Started, v.End.LSN, v.Told, v.Checkpoints, v.Files, v.Took.Round(time.Millisecond))

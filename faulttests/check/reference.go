@@ -22,6 +22,7 @@ type reference struct {
 	server  cluster.ServerID          // that is primary in epoch
 	level   uint32                    // of the cluster, 0 before it was raised
 	raised  int                       // how often that was
+	permits int                       // grants of them
 	members uint64                    // the version of the list of servers, 0 before the log has one
 	servers map[cluster.ServerID]bool // that the log ever listed; false of those that left
 	locks   map[cluster.LockName]*refLock
@@ -31,6 +32,7 @@ type reference struct {
 	nonces  map[uint64]cluster.ClientID
 	marks   map[cluster.LockName]cluster.Token // the last tokens of locks that remember theirs; 0 = in doubt
 	slots   map[cluster.LockName]cluster.Slot  // the highest that are done
+	cell    *division                          // of a site; nil = the log has all names
 
 	found func(i Number, format string, args ...any)
 	// counts are how often each invariant was looked at.
@@ -93,7 +95,10 @@ func (x *reference) see(r *locktable.Record) {
 		x.epoch, x.server = r.Epoch, 0
 	}
 	x.lsn, x.last = r.LSN, r.Kind
+	x.foreign(r, bad)
 	switch r.Kind {
+	case locktable.KindOwn:
+		x.become(r, bad)
 	case locktable.KindTerm:
 		if x.server != 0 {
 			bad(I9, "servers %d and %d are both primary", x.server, r.Server)

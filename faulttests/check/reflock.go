@@ -164,6 +164,9 @@ func (x *reference) grant(r *locktable.Record, bad badFunc) {
 	}
 	l.limited(r, bad)
 	limit, weight := r.Permit.Limit, r.Permit.Weight
+	if limit > 0 {
+		x.permits++
+	}
 	if limit > 0 && l.full(limit, weight) {
 		bad(I1, "%d more of the %d permits of lock %s are not free: %d hold it", weight, limit, r.Lock, len(l.holds))
 	}

@@ -42,6 +42,11 @@ func TestCheckHolds(t *testing.T) {
 		h.Shared = true
 		return h
 	}
+	permits := func(client, token int, weight, limit uint32, from, until float64) Hold {
+		h := share(client, token, from, until)
+		h.Limit, h.Weight = limit, weight
+		return h
+	}
 	other := hold(3, 9, 0, 9)
 	other.Lock = "b"
 	for name, c := range map[string]struct {
@@ -66,6 +71,16 @@ func TestCheckHolds(t *testing.T) {
 		"a downgrade lets others in":         {[]Hold{hold(0, 4, 0, 2), share(0, 4, 2, 5), share(1, 5, 3, 6)}, nil},
 		"others were in before it":           {[]Hold{hold(0, 4, 0, 2), share(0, 4, 2, 5), share(1, 5, 1, 6)}, []Number{I2}},
 		"one alone while the downgraded has": {[]Hold{hold(0, 4, 0, 2), share(0, 4, 2, 5), hold(1, 5, 3, 6)}, []Number{I2}},
+
+		"as many permits as there are":       {[]Hold{permits(0, 4, 1, 3, 0, 3), permits(1, 5, 2, 3, 1, 4)}, nil},
+		"more permits than there are":        {[]Hold{permits(0, 4, 2, 3, 0, 3), permits(1, 5, 2, 3, 1, 4)}, []Number{I2}},
+		"three have more than there are":     {[]Hold{permits(0, 4, 1, 3, 0, 9), permits(1, 5, 1, 3, 1, 9), permits(2, 6, 2, 3, 2, 3)}, []Number{I2}},
+		"permits one after the other":        {[]Hold{permits(0, 4, 2, 3, 0, 3), permits(1, 5, 2, 3, 3, 4), permits(2, 6, 1, 3, 3, 5)}, nil},
+		"permits of two limits":              {[]Hold{permits(0, 4, 1, 3, 0, 3), permits(1, 5, 1, 4, 1, 4)}, []Number{I2}},
+		"permits of one limit, and the next": {[]Hold{permits(0, 4, 1, 3, 0, 3), permits(1, 5, 4, 4, 3, 4)}, nil},
+		"a sharer beside a permit":           {[]Hold{permits(0, 4, 1, 3, 0, 3), share(1, 5, 1, 4)}, []Number{I2}},
+		"one alone beside a permit":          {[]Hold{permits(0, 4, 1, 3, 0, 3), hold(1, 5, 1, 4)}, []Number{I2}},
+		"two clients under one permit":       {[]Hold{permits(0, 4, 2, 3, 0, 5), permits(1, 4, 2, 3, 1, 7), permits(2, 5, 1, 3, 6, 8)}, nil},
 	} {
 		r := &Report{}
 		CheckHolds(c.holds, r)

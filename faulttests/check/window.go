@@ -4,6 +4,7 @@ package check
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -35,7 +36,7 @@ func windows(all []porcupine.Operation, size int) (cut []window) {
 // fate is what operations that were judged already tell of one grant.
 type fate struct {
 	hold
-	shared   bool // from the beginning
+	mode          // from the beginning
 	answered bool // its client got it as an answer
 	shown    bool // or it was in an answer to another client
 	over     bool
@@ -57,7 +58,8 @@ func (f fates) of(token cluster.Token) *fate {
 // granted records a grant that its client got as an answer.
 func (f fates) granted(call AcquireCall, at int64, token cluster.Token) {
 	x := f.of(token)
-	x.shared, x.answered, x.loose, x.ghost, x.ttl, x.slot = call.Shared, true, false, false, int64(call.TTL), call.Slot
+	k := call.kind()
+	x.mode, x.weight, x.answered, x.loose, x.ghost, x.ttl, x.slot = k.mode, k.weight, true, false, false, int64(call.TTL), call.Slot
 	if call.TTL > 0 {
 		x.until = at + x.ttl
 	}
@@ -75,13 +77,13 @@ func (f fates) used(token cluster.Token, at int64, out Reply) {
 func (f fates) note(in timedCall, out Reply) {
 	switch call := in.call.(type) {
 	case AcquireCall:
-		if !out.Unknown && !out.Held && !out.Done {
+		if !out.Unknown && !out.Held && !out.OtherLimit && !out.Done {
 			f.granted(call, in.at, out.Token)
 		}
 	case ShowCall:
-		for _, token := range out.tokens() {
+		for i, token := range out.tokens() {
 			if x := f.of(token); !x.answered {
-				x.shared, x.shown = out.Shared, true
+				x.mode, x.weight, x.shown = out.mode(), out.weight(i), true
 			}
 		}
 	case ReleaseCall:
@@ -129,7 +131,7 @@ func summary(all []porcupine.Operation) knowledge {
 		switch call := in.call.(type) {
 		case AcquireCall:
 			if out.Unknown {
-				s.acquires[modeOf(call.Shared)]++
+				s.acquires = s.acquires.plus(call.kind(), 1)
 				k = k.calls(in)
 			}
 			if out.Done {
@@ -157,8 +159,8 @@ func summary(all []porcupine.Operation) knowledge {
 		s = s.longer(op.Input.(timedCall).call.(AppendCall).Data)
 	}
 	for _, x := range f { // any order
-		if mode := modeOf(x.shared); x.shown && !x.answered {
-			s.acquires[mode] = max(0, s.acquires[mode]-1) // this one explained it
+		if k := (kind{x.mode, x.weight}); x.shown && !x.answered && s.acquires.of(k) > 0 {
+			s.acquires = s.acquires.plus(k, -1) // this one explained it
 		}
 	}
 	s = s.left(f, broken)
@@ -173,8 +175,21 @@ func summary(all []porcupine.Operation) knowledge {
 	return k
 }
 
+// outlived reports whether a later grant shows that x is over: permits are not given beside another limit, nor beside
+// more than they leave. Who had the lock alone may have downgraded.
+func (f fates) outlived(x *fate) bool {
+	for token, y := range f { // any order
+		if token > x.token && (y.limit != x.limit || x.limit > 0 && !(kind{x.mode, x.weight}).fits(uint64(y.weight))) {
+			return true
+		}
+	}
+	return false
+}
+
 // left adds the grants that may be left. broken is true if some were broken, but not known which.
 func (s lockState) left(f fates, broken bool) lockState {
+	// Of a token that only calls named, the acquire is still out.
+	maps.DeleteFunc(f, func(_ cluster.Token, x *fate) bool { return !x.answered && !x.shown })
 	for token, x := range f { // any order
 		if s.top = max(s.top, token); !x.shared {
 			s.base = max(s.base, token)
@@ -182,7 +197,7 @@ func (s lockState) left(f fates, broken bool) lockState {
 	}
 	var left []*fate
 	for token, x := range f { // any order
-		if token < s.base || x.over {
+		if token < s.base || x.over || f.outlived(x) {
 			continue // an exclusive holder came after it, or its end is known
 		}
 		x.loose = x.loose || broken
@@ -197,7 +212,7 @@ func (s lockState) left(f fates, broken bool) lockState {
 		}
 	}
 	for _, x := range left {
-		s = s.with(x.hold, x.shared)
+		s = s.with(x.hold, x.mode)
 	}
 	return s
 }

@@ -24,11 +24,18 @@ func callFaults() []Fault {
 			Name: name, Deposes: deposes, Lasts: lasts, Needs: needsTracer,
 			Inject: func(ctx context.Context, s *Strike) (func() error, error) {
 				inject := inject
-				inject.Path, inject.Nth = file(s), 1+s.Rand.IntN(4) // of one thread, of which there are many
-				x := s.Primary.Trace(inject)
-				if !cluster.Poll(ctx, cluster.Patience, func() bool { _, _, struck := x.Struck(); return struck }) {
+				inject.Nth = 1 + s.Rand.IntN(4) // of one thread, of which there are many
+				var x *cluster.Trace
+				for began := time.Now(); ; {
+					inject.Path = file(s) // by a mount whose cache may be old
+					x = s.Primary.Trace(inject)
+					if cluster.Poll(ctx, cluster.Patience/4, func() bool { _, _, struck := x.Struck(); return struck }) {
+						break
+					}
 					x.Detach()
-					return nil, fmt.Errorf("no call of %s", inject)
+					if ctx.Err() != nil || time.Since(began) > cluster.Patience {
+						return nil, fmt.Errorf("no call of %s", inject)
+					}
 				}
 				return func() error {
 					x.Detach()

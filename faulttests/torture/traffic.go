@@ -114,10 +114,14 @@ func (x *Traffic) client(holder string) *clientlib.Client {
 // holderName is what a client calls itself, so that the log tells whose grant it is.
 func holderName(client int) string { return fmt.Sprintf("client-%d", client) }
 
-// filesOf a client are a file of its own and one that all share.
+// permits is the limit of the lock of which the clients take permits.
+const permits = 3
+
+// filesOf a client are a file of its own and one that all share; and permits.
 func filesOf(client int) []traffic.Place {
 	return []traffic.Place{
 		{Lock: hf.LockName(fmt.Sprintf("own/%d", client)), File: hf.FileName(fmt.Sprintf("own/%d.txt", client))},
 		{Lock: "all", File: "deep/er/all.txt"},
+		{Lock: "permits", Limit: permits},
 	}
 }

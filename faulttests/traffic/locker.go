@@ -4,6 +4,7 @@ package traffic
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Lockers struct {
 	// Locks is the number of locks. Fewer mean more contention, and longer
 	// parts for porcupine to decide about.
 	Locks int
+	// Names is the format of their names, and of their files' names; "" = "lock/%d".
+	Names string
 	// TTL is that of leases. Brief is that of every fourth, which may end while it is held; 0 = none
 	// is brief.
 	TTL, Brief time.Duration
@@ -54,7 +57,22 @@ type Locker struct {
 	ends  map[cluster.LockName]int64 // of the files, when this client wrote last
 }
 
-func (l *Lockers) lock(n int) cluster.LockName { return cluster.LockName(fmt.Sprintf("lock/%d", n)) }
+// limitedEvery is how many locks there are to one that is used with a limit, of so many permits as a rule.
+const limitedEvery, permits = 3, 3
+
+// limit is with how many permits a lock is used as a rule, 0 for no limit.
+func (l *Lockers) limit(name cluster.LockName) uint32 {
+	for n := limitedEvery - 1; n < l.Locks; n += limitedEvery {
+		if name == l.lock(n) {
+			return permits
+		}
+	}
+	return 0
+}
+
+func (l *Lockers) lock(n int) cluster.LockName {
+	return cluster.LockName(fmt.Sprintf(cmp.Or(l.Names, "lock/%d"), n))
+}
 
 // FileOf returns the protected file of a lock in the history.
 func FileOf(lock cluster.LockName) cluster.FileName { return cluster.FileName(lock + ".txt") }
@@ -78,6 +96,8 @@ func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
 		case err == nil:
 		case errors.Is(err, wire.ErrHeld):
 			r.Held = true
+		case errors.Is(err, wire.ErrOtherLimit):
+			r.OtherLimit = true
 		case errors.Is(err, wire.ErrAlreadyDone):
 			r.Done = true
 		case errors.Is(err, wire.ErrInvalidToken) && !errors.Is(err, wire.ErrUnknown):
@@ -125,7 +145,7 @@ func unexpected(s cluster.Status) bool {
 // Least returns how many answers of each kind a history needs to be judged, see
 // check.HistoryOptions.
 func (l *Lockers) Least() map[string]int {
-	least := map[string]int{"AcquireCall": 100, "ReleaseCall": 50, "AppendCall": 50, "ShowCall": 50, "DowngradeCall": 5, "DoneCall": 5, "ReadCall": 1}
+	least := map[string]int{"AcquireCall": 100, "ReleaseCall": 50, "AppendCall": 50, "ShowCall": 50, "DowngradeCall": 5, "DoneCall": 5, "ReadCall": 1, check.PermitsCall: 50}
 	if l.Breaks {
 		least["BreakCall"] = 1
 	}
@@ -166,11 +186,12 @@ func (w *Locker) acquire(ctx context.Context, name cluster.LockName) (lock *clie
 		opt.Wait = 0
 	}
 	mayEnd := w.All.Brief > 0 && w.Rand.IntN(4) == 0
-	if !opt.Shared && w.Rand.IntN(3) == 0 {
+	w.limit(name, &opt)
+	if !opt.Shared && opt.Limit == 0 && w.Rand.IntN(3) == 0 {
 		slot = 1 + w.All.Answered()/slotEvery
 		opt.Once = fmt.Sprintf("run-%d", slot)
 	}
-	call := check.AcquireCall{Lock: name, Shared: opt.Shared, Try: opt.Wait == 0, Slot: slot}
+	call := check.AcquireCall{Lock: name, Shared: opt.Shared, Try: opt.Wait == 0, Slot: slot, Limit: opt.Limit, Weight: opt.Weight}
 	if mayEnd {
 		opt.TTL, call.TTL = w.All.Brief, w.All.Brief
 	}
@@ -181,6 +202,22 @@ func (w *Locker) acquire(ctx context.Context, name cluster.LockName) (lock *clie
 		r.Token = lock.Token()
 	}
 	return lock, slot, end(r, err)
+}
+
+// limit asks for permits, and now and then otherwise than the others do: with another limit, or with none.
+func (w *Locker) limit(name cluster.LockName, o *clientlib.AcquireOptions) {
+	o.Limit = w.All.limit(name)
+	if o.Limit == 0 {
+		return
+	}
+	switch w.Rand.IntN(12) {
+	case 0:
+		o.Limit = 0
+		return
+	case 1:
+		o.Limit++
+	}
+	o.Shared, o.Weight = false, 1+uint32(w.Rand.IntN(int(o.Limit)))
 }
 
 // breaks ends a grant: that of the only holder, or one that it names.
@@ -199,7 +236,7 @@ func (w *Locker) breaks(ctx context.Context, name cluster.LockName) {
 // mayShare reports whether a call may be refused because its lock is shared.
 func mayShare(call any) bool {
 	switch call := call.(type) {
-	case check.AppendCall:
+	case check.AppendCall, check.DowngradeCall:
 		return true
 	case check.BreakCall:
 		return call.Token == 0
@@ -275,10 +312,11 @@ func (w *Locker) show(ctx context.Context, name cluster.LockName) {
 	info, err := w.Client.Get(ctx, name)
 	var r check.Reply
 	if info.Holder != nil {
-		r.Token, r.Shared = info.Holder.Token, info.Holder.Mode == sharedWord
+		r.Token, r.Shared, r.Limit = info.Holder.Token, info.Holder.Mode == sharedWord, info.Limit
+		r.Weights = append(r.Weights, info.Holder.Weight)
 	}
 	for _, x := range info.SharedWith {
-		r.Others = append(r.Others, x.Token)
+		r.Others, r.Weights = append(r.Others, x.Token), append(r.Weights, x.Weight)
 	}
 	for _, f := range info.Files {
 		r.Length = f.End

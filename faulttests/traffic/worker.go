@@ -14,10 +14,11 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// Place is a protected file and the lock that guards it.
+// Place is a protected file and the lock that guards it, or a lock with a limit, which guards no file.
 type Place struct {
-	Lock cluster.LockName
-	File cluster.FileName
+	Lock  cluster.LockName
+	File  cluster.FileName
+	Limit uint32 // how many permits the lock has; 0 = no limit
 }
 
 // Worker is one client that appends its lines, round after round: acquire,
@@ -64,14 +65,22 @@ func (w *Worker) Run(ctx context.Context, over func() bool) {
 }
 
 func (w *Worker) round(ctx context.Context, p Place) {
-	o := clientlib.AcquireOptions{TTL: w.TTL, Wait: clientlib.Forever, Shared: w.Sharing && w.Rand.IntN(sharedEvery) == 0}
+	o := clientlib.AcquireOptions{TTL: w.TTL, Wait: clientlib.Forever, Limit: p.Limit}
+	if p.Limit > 0 {
+		o.Weight = 1 + uint32(w.Rand.IntN(int(p.Limit)))
+	} else {
+		o.Shared = w.Sharing && w.Rand.IntN(sharedEvery) == 0
+	}
 	lock, ok := w.acquire(ctx, p.Lock, o)
 	if !ok {
 		return
 	}
-	if o.Shared {
+	switch {
+	case p.Limit > 0:
+		w.rest(ctx, w.Ledger.WatchPermits(w.Speaker.Client(), lock, o.Limit, o.Weight, time.Now()))
+	case o.Shared:
 		w.share(ctx, lock)
-	} else {
+	default:
 		w.write(ctx, lock, p)
 	}
 	w.release(ctx, lock, p)
@@ -79,7 +88,11 @@ func (w *Worker) round(ctx context.Context, p Place) {
 
 // share holds a lock together with others.
 func (w *Worker) share(ctx context.Context, lock *clientlib.Lock) {
-	given := w.Ledger.WatchShared(w.Speaker.Client(), lock, time.Now())
+	w.rest(ctx, w.Ledger.WatchShared(w.Speaker.Client(), lock, time.Now()))
+}
+
+// rest holds a lock for about as long as some appends take.
+func (w *Worker) rest(ctx context.Context, given func()) {
 	Rest(ctx, w.Pace*time.Duration(1+w.Rand.IntN(appendsPerGrant)))
 	given()
 }
