@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package election decides which server should serve: heartbeats, suspicion, pre-votes
-// and the preference for the lowest live ID.
+// and the preference for the lowest live ID, or, in a cell, for the next one in turn.
 //
 // It is for liveness only. Nothing here is needed for safety: two servers that both
 // believe they should be primary harm each other's term and nothing else, because

@@ -54,6 +54,18 @@ func (e *Elector) Ask() {
 	}
 }
 
+// Broke has a server pinged at once, because a connection to it broke: it may have ended. Where one connection breaks after the other, that is at most
+// four times in a heartbeat.
+func (e *Elector) Broke(to cluster.ServerID) {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.peerLocked(to); p != nil && now.Sub(p.broke) >= e.opt.Timing.Heartbeat/4 {
+		p.broke, p.nudged = now, true
+		e.notify()
+	}
+}
+
 // nudgeLocked has p pinged at once, unless that was done a moment ago.
 func (e *Elector) nudgeLocked(p *peer, now time.Time) {
 	if now.Sub(p.sends[p.sent%sendMemory]) >= e.opt.Timing.Heartbeat/4 {

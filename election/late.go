@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 const (
@@ -38,7 +39,7 @@ func (l *lateness) tick(now time.Time, every, sleep time.Duration) (late time.Du
 	if !l.due.IsZero() {
 		late = now.Sub(l.due)
 	}
-	l.due = now.Add(every)
+	l.due = now.Add(wake.Next(now, every))
 	if n := min(now.Sub(l.began)/lateSlot, lateSlots); n > 0 {
 		copy(l.slots[n:], l.slots[:])
 		clear(l.slots[:n])

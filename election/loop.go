@@ -26,7 +26,7 @@ type loop struct {
 	deaf     time.Time        // until then a primary that was not heard since awake is no evidence
 	fresh    time.Time        // since when this server's own storage has been fresh; zero: it is not
 	primary  cluster.ServerID // the healthy primary of the last round
-	patience time.Time        // from here on the order of IDs is dropped; zero: not yet yielded to it
+	patience time.Time        // from here on the order of the servers is dropped; zero: not yet yielded to it
 	tried    bool             // all servers were pinged once
 	polling  bool
 	nextPoll time.Time
@@ -239,8 +239,11 @@ func (e *Elector) observe(now time.Time, st Status) cluster.ServerID {
 	}
 	l.primary = id
 	e.opt.Log.Info().Uint32("primary", uint32(id)).Uint32("was", uint32(was)).Str("why", why).Msg("primary changed")
-	if id != 0 {
-		e.withdraw() // another server was first
+	if id != 0 { // another server was first
+		e.mu.Lock()
+		e.withdrawLocked()
+		e.mu.nominated = time.Time{}
+		e.mu.Unlock()
 	}
 	return id
 }
@@ -273,12 +276,19 @@ func (e *Elector) nominated(now time.Time) bool {
 	able := e.opt.Status().Able
 	e.mu.Lock()
 	at, votes := e.mu.nominated, e.votesLocked()
-	e.mu.nominated = time.Time{}
+	until := at.Add(e.opt.Timing.Suspicion)
+	late := now.After(until)
+	if votes || late {
+		e.mu.nominated = time.Time{} // one that became a member a moment ago learns it soon
+	}
+	if e.outdatedLocked(at) {
+		at = e.mu.changed.Add(1) // the list that makes it a member came later: a nomination rests on nobody's vote
+	}
 	e.mu.Unlock()
-	if at.IsZero() || now.Sub(at) > e.opt.Timing.Suspicion || !able || !votes {
+	if late || !able || !votes {
 		return false
 	}
-	e.offerTerm(at, e.opt.Timing.Suspicion, "nominated", false)
+	e.offerTerm(at, until.Sub(at), "nominated", false)
 	return true
 }
 
@@ -310,9 +320,10 @@ func (e *Elector) ready(now time.Time, st Status) bool {
 }
 
 // courtesyLocked returns how long a server that has just started waits for others: those that
-// started with it may not be able yet, and lower IDs that are to be primary may not even run.
+// started with it may not be able yet, and those that come before it in turn may not even run.
 func (e *Elector) courtesyLocked() time.Duration {
-	late := func(p *peer) bool { return p.votes && p.id < e.opt.Self && !p.latest().status.Able }
+	own := e.turnLocked(e.opt.Self)
+	late := func(p *peer) bool { return p.votes && e.turnLocked(p.id) < own && !p.latest().status.Able }
 	if slices.ContainsFunc(e.mu.peers, late) {
 		return e.opt.Timing.Suspicion
 	}
@@ -321,7 +332,7 @@ func (e *Elector) courtesyLocked() time.Duration {
 
 func (e *Elector) startPoll(ctx context.Context, now time.Time, st Status) {
 	l := &e.loop
-	order := LowestFirst
+	order := InTurn
 	if !l.patience.IsZero() && !now.Before(l.patience) {
 		order = AnyOrder
 	}
@@ -346,9 +357,9 @@ func (e *Elector) judge(now time.Time, r result) {
 		l.nextPoll = now.Add(2*t.Heartbeat + e.jitter(t.Heartbeat))
 		if l.patience.IsZero() {
 			e.mu.Lock()
-			rank := slices.Index(e.mu.voters.IDs(), e.opt.Self)
+			behind := e.turnLocked(e.opt.Self)
 			e.mu.Unlock()
-			l.patience = now.Add(time.Duration(max(rank, 1))*t.Suspicion + e.jitter(t.Suspicion/2))
+			l.patience = now.Add(time.Duration(max(behind, 1))*t.Suspicion + e.jitter(t.Suspicion/2))
 		}
 	default:
 		l.nextPoll = now.Add(t.Suspicion/2 + e.jitter(t.Suspicion/2))

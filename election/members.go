@@ -48,6 +48,16 @@ func (e *Elector) votesLocked() bool {
 	return votes
 }
 
+// Before reports whether one voter comes before another one in the order in which they should be primary.
+func (e *Elector) Before(a, b cluster.ServerID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.turnLocked(a) < e.turnLocked(b)
+}
+
+// turnLocked returns where a server stands in the order in which the voters should be primary, -1 if it is none.
+func (e *Elector) turnLocked(id cluster.ServerID) int { return turn(e.mu.voters, e.opt.First, id) }
+
 // outdatedLocked reports whether what began at that moment was decided by other voters than those of now.
 func (e *Elector) outdatedLocked(began time.Time) bool {
 	return !e.mu.changed.IsZero() && !began.After(e.mu.changed)

@@ -34,7 +34,7 @@ func (e *Elector) newPoll(now time.Time, st Status, order Order) *poll {
 	t := e.timingLocked(now)
 	p := &poll{
 		Poll: Poll{
-			Self: e.opt.Self, Members: e.mu.voters, Timing: t,
+			Self: e.opt.Self, Members: e.mu.voters, First: e.opt.First, Timing: t,
 			Able: st.Able, Storage: st.Storage, Order: order, Volume: e.volumeLocked(now, st.Storage),
 		},
 		ask:   Ask{From: e.opt.Self, Nonce: e.opt.Nonce, Epoch: st.Epoch},

@@ -57,22 +57,34 @@ type Voter struct {
 	Vote   Vote
 }
 
-// Order is whether the order of IDs matters in a pre-vote.
+// Order is whether the servers' order matters in a pre-vote.
 type Order uint8
 
 // The two orders.
 const (
-	// LowestFirst lets able servers with lower IDs, and those already claiming, go first.
-	LowestFirst Order = iota
+	// InTurn lets able servers that come first, by turn, and those already claiming, go first.
+	InTurn Order = iota
 	// AnyOrder is for a server that has waited long enough.
 	AnyOrder
 )
+
+// turn returns where a server stands in the order in which they should be primary: 0 is first. That is the order of their IDs, which begins at
+// the server at place first, and goes on with the lowest after the highest. It is -1 for one that is no voter.
+func turn(voters cluster.Members, first int, id cluster.ServerID) int {
+	at := slices.Index(voters.IDs(), id)
+	if at < 0 {
+		return at
+	}
+	return (at + len(voters) - first%len(voters)) % len(voters)
+}
 
 // Poll is the state of one pre-vote, at any time from its first Ask to its last answer.
 type Poll struct {
 	Self    cluster.ServerID
 	Members cluster.Members
-	Timing  cluster.Timing
+	// First is the place, by their IDs, of the member that should be primary.
+	First  int
+	Timing cluster.Timing
 	// Able is set if this server could claim, or already has.
 	Able bool
 	// Storage is the age of this server's own last probe of the volume.
@@ -94,7 +106,7 @@ type Poll struct {
 //  3. A voter that is a live primary makes this server yield; a stalled one does not.
 //  4. A voter that hears a live primary makes this server yield, unless that primary is this server, or votes itself: then its own vote counts.
 //  5. A claim is not stopped by a lower one that is still fencing, because that will be fenced.
-//  6. An able server with a lower ID goes first, whether it voted or is silent but heard by a voter.
+//  6. An able server that comes before in turn goes first, whether it voted or is silent but heard by a voter.
 //  7. A server that is already claiming goes first, whatever its ID.
 //  8. Rules 6 and 7 are preferences: a server that has waited long enough ignores them.
 //  9. Without a majority of counted votes, this server's own and those of the volume included, nothing is decided.
@@ -138,7 +150,7 @@ func (in *Poll) decide() (Verdict, reason) {
 		first = first || in.goesFirst(v)
 	}
 	switch {
-	case first && in.Order == LowestFirst:
+	case first && in.Order == InTurn:
 		return Yield, reasonOrder
 	case waiting:
 		return Undecided, reasonWaiting
@@ -187,12 +199,17 @@ func (in *Poll) hearsay(id cluster.ServerID) bool {
 
 // goesFirst applies rules 6 and 7 to a counted vote.
 func (in *Poll) goesFirst(v *Voter) bool {
-	if v.Vote.Status.Role == RoleCandidate || v.Vote.Status.Able && v.ID < in.Self {
+	if v.Vote.Status.Role == RoleCandidate || v.Vote.Status.Able && in.before(v.ID) {
 		return true
 	}
 	return slices.ContainsFunc(v.Vote.Live, func(id cluster.ServerID) bool {
-		return id < in.Self && slices.ContainsFunc(in.Voters, func(v Voter) bool { return v.ID == id && v.Answer == Silent })
+		return in.before(id) && slices.ContainsFunc(in.Voters, func(v Voter) bool { return v.ID == id && v.Answer == Silent })
 	})
+}
+
+// before reports whether another member comes before this server in turn.
+func (in *Poll) before(id cluster.ServerID) bool {
+	return turn(in.Members, in.First, id) < turn(in.Members, in.First, in.Self)
 }
 
 // stalled reports whether a primary, serving or not yet, answers but makes no progress, judged

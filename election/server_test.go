@@ -283,6 +283,7 @@ func (s *server) look(ctx context.Context) {
 			signs = maps.Clone(x)
 		}
 		s.w.mu.Unlock()
+		delete(signs, s.id)
 		s.e.Saw(election.Look{Began: began, Ended: time.Now(), Signs: signs})
 	}
 }

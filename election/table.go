@@ -47,6 +47,7 @@ type peer struct {
 	sends    [sendMemory]time.Time // when ping n was sent, at n % sendMemory
 	tried    bool                  // one has ended, with an answer or without
 	nudged   bool                  // there is reason to ping at once
+	broke    time.Time             // when a connection to it broke last
 
 	// Its answers. An answer is as old as its ping.
 	answered   uint64    // number of the newest ping that was answered

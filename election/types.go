@@ -147,7 +147,9 @@ type Options struct {
 	// About describes this process, for people.
 	About string
 	// Members are the servers of the list, those that join and this one included. SetMembers replaces them.
-	Members   cluster.Members
+	Members cluster.Members
+	// First is the place, by their IDs, of the voter that should be primary: 0 is the lowest. After the highest comes the lowest.
+	First     int
 	Timing    cluster.Timing
 	Transport Transport
 	// Status returns what the node knows of itself. It is called often, from many

@@ -86,20 +86,6 @@ func (e *Elector) LowestLevel() uint32 {
 	return lowest
 }
 
-// Successor returns the server to which a primary hands over: the live able one with the
-// lowest ID, by the pings it sent; false if there is none.
-func (e *Elector) Successor() (cluster.ServerID, bool) {
-	now := time.Now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range e.mu.peers {
-		if p.votes && e.pingedLocked(p, now) && p.ping.status.Able && p.ping.status.Role == RoleReplica {
-			return p.id, true
-		}
-	}
-	return 0, false
-}
-
 // Peers returns what is known of the other servers, in order of their IDs.
 func (e *Elector) Peers() []PeerStatus {
 	now := time.Now()

@@ -29,7 +29,8 @@ type Sign struct {
 	Takeover uint64
 }
 
-// Look is one reading of all servers' signs from the volume, past the caches. The Elector that gets it owns its map.
+// Look is one reading of all servers' signs from the volume, past the caches. What the process that looks has written itself is left
+// out. The Elector that gets it owns its map.
 type Look struct {
 	Began, Ended time.Time
 	Signs        map[cluster.ServerID]Sign
@@ -37,9 +38,9 @@ type Look struct {
 
 // stillness is for how long no server was seen to go on as primary. Elector.mu guards it.
 type stillness struct {
-	signs map[cluster.ServerID]Sign
-	since time.Time // when the first look that showed these signs ended, or this server could not look since
-	began time.Time // when the newest look began
+	signs map[cluster.ServerID]Sign // nil before the first look
+	since time.Time                 // when the first look that showed these signs ended, or this server could not look since
+	began time.Time                 // when the newest look began
 
 	risen   cluster.ServerID // the last one that was seen to go on, 0: none was
 	risenAt time.Time
@@ -55,7 +56,7 @@ func (s *stillness) look(l Look) (risen cluster.ServerID) {
 	if risen != 0 {
 		s.risen, s.risenAt = risen, l.Ended
 	}
-	if !maps.Equal(s.signs, l.Signs) {
+	if s.signs == nil || !maps.Equal(s.signs, l.Signs) {
 		s.signs = l.Signs
 		s.restart(l.Ended)
 	}
@@ -174,7 +175,6 @@ func (e *Elector) heedLocked(now time.Time, storage time.Duration) {
 // of the volume does not rest on what was seen before.
 func (e *Elector) usedLocked(now time.Time, err error, served time.Duration) {
 	e.mu.still.restart(now)
-	delete(e.mu.still.signs, e.opt.Self) // what it wrote itself is no sign of another process
 	e.mu.lost = e.mu.rests && err != nil && !errors.Is(err, ErrYield)
 	e.mu.rests, e.mu.permitted, e.mu.permit = false, false, time.Time{}
 	if served >= calmTerm {

@@ -3,6 +3,7 @@
 package election_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -319,4 +320,24 @@ func TestVolumeVote(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A look after this server's own term begins the wait anew: it does not look while it is primary.
+func TestOwnTermIsNoStillness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var st election.Status
+		e := election.New(election.Options{Self: 2, Members: cluster.Members{{ID: 1}, {ID: 2}}, Timing: cluster.DefaultTiming(), Status: func() election.Status { return st }})
+		look := func() {
+			now := time.Now()
+			e.Saw(election.Look{Began: now, Ended: now, Signs: map[cluster.ServerID]election.Sign{1: {Beat: 5}}})
+		}
+		look()
+		wait(three)
+		e.Done(errors.New("deposed"), three)
+		wait(time.Second)
+		look()
+		if v := e.VolumeVote(); v.Yes || v.Still != time.Second {
+			t.Errorf("a second after its own term: %+v", v)
+		}
+	})
 }

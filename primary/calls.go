@@ -196,6 +196,7 @@ func (p *Primary) File(ctx context.Context, name cluster.FileName) (state lockta
 // Resign ends the term on purpose: it admits nothing more, commits what is decided, logs
 // HandedOver and stops. It returns nil when the record is committed.
 func (p *Primary) Resign(ctx context.Context, reason string) error {
+	p.awaitShown(ctx)
 	out, err := p.await(ctx, &call{kind: callResign, req: &locktable.Request{Reason: reason}})
 	if err == nil && out.Status != cluster.StatusOK {
 		err = fmt.Errorf("resign: %v", out.Status)

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -94,7 +95,7 @@ func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 // run decides and commits until the term ends.
 func (c *core) run() {
 	defer c.stop()
-	t := time.NewTicker(tick)
+	t := wake.Every(tick)
 	defer t.Stop()
 	c.clock.last = time.Now()
 	for {
@@ -113,6 +114,7 @@ func (c *core) run() {
 		case <-c.again():
 		case <-c.rest.C:
 		case <-t.C:
+			t.Again()
 			c.onTick()
 		case x := <-c.p.opt.Jumps:
 			c.jump(x)

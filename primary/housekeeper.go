@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary/throttle"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // checkpointRetry is when a failed checkpoint is tried again; each further failure doubles it.
@@ -17,7 +18,7 @@ const checkpointRetry = 100 * time.Millisecond
 // housekeeper writes checkpoints and removes what is not needed any more. A full disk does not
 // end the term: it tries again later.
 func (p *Primary) housekeeper() {
-	t := time.NewTicker(p.opt.ViewInterval)
+	t := wake.Every(p.opt.ViewInterval)
 	defer t.Stop()
 	h := housekeeping{p: p, backoff: checkpointRetry}
 	h.begin()
@@ -27,6 +28,7 @@ func (p *Primary) housekeeper() {
 		case <-p.term.Done():
 			return
 		case <-t.C:
+			t.Again()
 		case <-p.wake.housekeeper:
 		}
 	}

@@ -3,6 +3,7 @@
 package primary
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -113,6 +114,24 @@ func (p *Primary) showMembers() {
 			return
 		case <-p.wake.members:
 		case <-again:
+		}
+	}
+}
+
+// shownWait bounds how long a resignation waits for MEMBERS.
+const shownWait = 500 * time.Millisecond
+
+// awaitShown waits until MEMBERS shows the list of servers, for a while: a successor that became a member a moment ago learns it there.
+func (p *Primary) awaitShown(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, shownWait)
+	defer cancel()
+	for list := p.members.Load(); list != nil && p.shown.Load() < list.Version; list = p.members.Load() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.term.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

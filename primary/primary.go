@@ -323,13 +323,14 @@ func (p *Primary) check() error {
 
 // watch checks once a second, idle or not, also that the directory is still the same.
 func (p *Primary) watch() {
-	t := time.NewTicker(time.Second)
+	t := wake.Every(time.Second)
 	defer t.Stop()
 	for {
 		select {
 		case <-p.term.Done():
 			return
 		case <-t.C:
+			t.Again()
 		}
 		if p.check() != nil || p.term.CheckPath() != nil {
 			return

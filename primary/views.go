@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 const (
@@ -60,7 +61,7 @@ func (p *Primary) writeViews() {
 func (v *viewer) step(ctx context.Context) time.Duration {
 	began := time.Now()
 	if !v.stale(began) {
-		return v.p.opt.ViewInterval / 10
+		return wake.Next(time.Now(), v.p.opt.ViewInterval/10)
 	}
 	rows, rested, err := v.write(ctx)
 	took := time.Since(began)

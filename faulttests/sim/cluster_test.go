@@ -56,7 +56,7 @@ func newClusterWith(t *testing.T, s *Scenario, seed uint64, rounds int, prepare 
 	t.Helper()
 	disk := s.Disk
 	s.Random = chacha(seed)
-	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), s.members(), chacha(seed+1)); err != nil {
+	if _, err := volume.InitCell(disk.Host(9, s.Profile), volume.FeatureLevel, s.members(), s.Cell, chacha(seed+1), func(volume.Cluster) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if err := prepare(disk); err != nil {

@@ -175,6 +175,53 @@ func TestTypoInAnAddress(t *testing.T) {
 	})
 }
 
+// TestHandoverToANewMember: a server that became a member a moment ago does not know that, nor does MEMBERS show it yet. It takes over all the
+// same when the primary names it.
+func TestHandoverToANewMember(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		c.changes(t, 1, newcomer(4))
+		within(t, time.Second, "the volume lists it", func() bool { return c.Start(4) == nil })
+		gate := c.holdMembers(1)
+		within(t, 10*time.Second, "server 4 is a member", func() bool { return c.isMember(4, 1) })
+		epoch := c.epoch()
+		time.AfterFunc(20*time.Millisecond, gate.Resume)
+		if to, err := c.server(1).node.Handover(t.Context(), 4); err != nil || to != 4 {
+			t.Fatalf("handed over to server %d, %v", to, err)
+		}
+		if id, took := c.one(t, "handed over"); id != 4 || took > c.Timing.Heartbeat || c.epoch() != epoch+1 {
+			t.Errorf("server %d is primary after %v, %d epochs became %d", id, took, epoch, c.epoch())
+		}
+	})
+}
+
+// TestHandoverWithoutMembers: MEMBERS that cannot be written keeps nobody from handing over.
+func TestHandoverWithoutMembers(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		gate := c.holdMembers(1)
+		c.changes(t, 1, newcomer(4))
+		began := time.Now()
+		if to, err := c.server(1).node.Handover(t.Context(), 2); err != nil || to != 2 || time.Since(began) > time.Second {
+			t.Errorf("handed over to server %d after %v, %v", to, time.Since(began), err)
+		}
+		if id, _ := c.one(t, "handed over"); id != 2 {
+			t.Errorf("server %d is primary", id)
+		}
+		gate.Resume()
+	})
+}
+
+// holdMembers makes a server's writes of MEMBERS hang, until the gate opens.
+func (c *Cluster) holdMembers(id cluster.ServerID) *volumetest.Gate {
+	gate := volumetest.NewGate()
+	c.server(id).host.SetHook(func(x volumetest.Call) volumetest.Action {
+		if x.NewName == "MEMBERS" || x.Op == volumetest.OpReplaceRename && x.Name == "MEMBERS" {
+			return volumetest.Pause(gate)
+		}
+		return volumetest.Proceed()
+	})
+	return gate
+}
+
 // TestServerThatJoinsCountsForNothing: it is no successor, makes no majority, and never claims, however able it is.
 func TestServerThatJoinsCountsForNothing(t *testing.T) {
 	quiet(t, func(t *testing.T, c *Cluster) {

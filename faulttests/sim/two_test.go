@@ -48,7 +48,10 @@ type ofTwo struct {
 	inject func(t *testing.T, c *Cluster, id cluster.ServerID) (heal func(), hangs bool)
 }
 
+// startAgain starts servers that were killed. A process takes longer to start than what the one before it sent is on its way: else both
+// would be heard in turn.
 func (c *Cluster) startAgain(t *testing.T, ids ...cluster.ServerID) {
+	time.Sleep(c.Timing.Heartbeat)
 	for _, id := range ids {
 		if err := c.Start(id); err != nil {
 			t.Errorf("restart: %v", err)

@@ -49,7 +49,13 @@ func Init(tb testing.TB, fsys vfs.FS, members cluster.Members) {
 // InitCell makes a volume that is cell 0 of a site, in which cell 1 has what begins with p/.
 func InitCell(tb testing.TB, fsys vfs.FS, members cluster.Members) {
 	tb.Helper()
-	division, err := cluster.Divide(1, []cluster.Pin{{Prefix: "p/", Cell: 1}})
+	InitCellOf(tb, fsys, members, cluster.Pin{Prefix: "p/", Cell: 1})
+}
+
+// InitCellOf makes a volume that is cell 0 of a site, which has all names but those that are pinned to others.
+func InitCellOf(tb testing.TB, fsys vfs.FS, members cluster.Members, pins ...cluster.Pin) {
+	tb.Helper()
+	division, err := cluster.Divide(1, pins)
 	if err == nil {
 		own := &cluster.Own{Site: cluster.ID{7}, Version: 1, Division: division}
 		_, err = volume.InitCell(fsys, volume.FeatureLevel, members, own, rand.Reader, func(volume.Cluster) error { return nil })

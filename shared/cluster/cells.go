@@ -186,6 +186,28 @@ func (d *Division) Route(name string) CellID {
 	return d.Ranges[i].Cell
 }
 
+// Under returns the cells that can have names with this prefix, in order.
+func (d *Division) Under(prefix string) []CellID {
+	var all []CellID
+	for _, p := range d.Pins {
+		if strings.HasPrefix(p.Prefix, prefix) {
+			all = append(all, p.Cell)
+		}
+	}
+	switch p := d.pin(prefix); {
+	case p != nil:
+		all = append(all, p.Cell)
+	case HashTag(prefix) != prefix: // that of all names that begin so
+		all = append(all, d.Route(prefix))
+	default:
+		for _, r := range d.Ranges {
+			all = append(all, r.Cell)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // pin returns the pin with the longest prefix of a text, nil for none.
 func (d *Division) pin(text string) (longest *Pin) {
 	for i := range d.Pins {

@@ -311,3 +311,34 @@ func FuzzOwn(f *testing.F) {
 		}
 	})
 }
+
+// TestUnder compares the cells of a prefix with those of names that begin with it.
+func TestUnder(t *testing.T) {
+	d, err := Divide(3, []Pin{{Prefix: "p/", Cell: 3}, {Prefix: "p/q/", Cell: 1}, {Prefix: "{x}/z", Cell: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tagged := d.Route("{build}/x")
+	for prefix, want := range map[string][]CellID{
+		"":         {0, 1, 2, 3, 4},
+		"a":        {0, 1, 2},
+		"{build":   {0, 1, 2}, // the tag may go on
+		"{build}":  {tagged},
+		"p":        {0, 1, 2, 1, 3},
+		"p/":       {1, 3},
+		"p/r":      {3},
+		"p/q/deep": {1},
+		"{x}/":     {d.Route("{x}/a"), 4},
+		"{}/":      {0, 1, 2}, // is no tag
+	} {
+		slices.Sort(want)
+		if got := d.Under(prefix); !slices.Equal(got, slices.Compact(want)) {
+			t.Errorf("%q: %v, want %v", prefix, got, want)
+		}
+		for i := range 200 {
+			if name := fmt.Sprint(prefix, i); !slices.Contains(d.Under(prefix), d.Route(name)) {
+				t.Errorf("%q: %v has %q, too", prefix, d.Route(name), name)
+			}
+		}
+	}
+}

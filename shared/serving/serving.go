@@ -64,7 +64,7 @@ type Backend interface {
 	// Primary returns the server that is believed to be primary, and the epoch of its term;
 	// ok reports whether one is believed to be.
 	Primary() (m cluster.Member, epoch cluster.Epoch, ok bool)
-	// Handover moves the primary role to a server, with 0 to the lowest able one, and returns
+	// Handover moves the primary role to a server, with 0 to the able one that comes first, and returns
 	// which. With an error, a server other than 0 means that the term ends nevertheless.
 	Handover(ctx context.Context, to cluster.ServerID) (cluster.ServerID, error)
 	// Upgrade raises the feature level of the cluster, if every server has said for long enough that it knows that level.
@@ -185,6 +185,18 @@ type ClusterStatus struct {
 	// Members is the version of the list of servers, and HighestID the highest ID that any version listed.
 	Members   uint64
 	HighestID cluster.ServerID
+	// Cells are those of the site, this one included, as far as this server knows; nil for a volume of no site.
+	Cells []CellServers
+}
+
+// CellServers is where a cell of a site is served, for whom to ask. It may be old.
+type CellServers struct {
+	Cell    cluster.CellID
+	Clients []string // HOST:PORT of each of its servers, for clients; empty where that is not known
+	// ClusterID is that of its servers, "" where it is not known, and Pin that of their authority, "" where there is none.
+	ClusterID, Pin string
+	// TLSOnly reports that they take no plain text from other hosts.
+	TLSOnly bool
 }
 
 // ServerStatus describes one server in a ClusterStatus.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wake has the signal by which one goroutine wakes another that may be awake.
+// Package wake has the signal by which one goroutine wakes another that may be awake, and the moments at which regular looks meet.
 package wake
 
 // Signal is a channel on which one goroutine waits for something to do. One signal may be pending;

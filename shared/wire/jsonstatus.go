@@ -36,6 +36,26 @@ type StatusBody struct {
 	Gateway bool `json:"gateway"`
 	// Cell is what this volume owns as a cell of a site; nil if it is none, or not known.
 	Cell *CellBody `json:"cell,omitempty"`
+	// Cells is where each cell of the site is served, this one included, as far as the server knows: it may be old.
+	Cells []CellServersBody `json:"cells,omitempty"`
+}
+
+// CellServersBody is where a cell of a site is served.
+type CellServersBody struct {
+	Cell uint32 `json:"cell"`
+	// Clients has HOST:PORT of each of its servers; none through a gateway, which has a port for each cell.
+	Clients []string `json:"clients"`
+	// ClusterID is that of its servers, "" where it is not known, and Pin that of the authority of their certificates, "" where there is none.
+	ClusterID string `json:"cluster_id"`
+	Pin       string `json:"pin"`
+}
+
+// cellServersOf converts where cells are served.
+func cellServersOf(all []*pb.CellServers) (bodies []CellServersBody) {
+	for _, x := range all {
+		bodies = append(bodies, CellServersBody{x.GetCell(), append([]string{}, x.GetClients()...), x.GetClusterId(), x.GetPin()})
+	}
+	return bodies
 }
 
 // CellBody is what a cell of a site owns.
@@ -168,7 +188,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 		Role: RoleWord(r.GetRole()), Epoch: r.GetEpoch(), LSN: r.GetLsn(), Age: duration(r.GetAgeMs()),
 		Primary: PrimaryOf(r.GetPrimary()), Servers: make([]ServerBody, len(r.GetServers())),
 		FeatureLevel: r.GetFeatureLevel(), NextLevel: r.GetNextLevel(), UpgradeWaitsFor: append([]string{}, r.GetUpgradeWaitsFor()...),
-		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(), Gateway: r.GetGateway(), Cell: cellBodyOf(r.GetCell()),
+		MembersVersion: r.GetMembersVersion(), HighestServerID: r.GetHighestServerId(), Gateway: r.GetGateway(), Cell: cellBodyOf(r.GetCell()), Cells: cellServersOf(r.GetCells()),
 	}
 	for i, s := range r.GetServers() {
 		v := s.GetVolume()

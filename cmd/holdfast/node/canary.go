@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -25,13 +26,14 @@ const canaryLook = 200 * time.Millisecond
 // beats raises this server's canary every second while it is primary, on a goroutine of
 // its own: a write that hangs blocks nothing else.
 func (n *Node) beats(ctx context.Context) error {
-	t := time.NewTicker(probeEvery)
+	t := wake.Every(probeEvery)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 		}
 		if p := n.current(); p != nil && p.State() == primary.StateServing {
 			n.beat(p)
@@ -42,13 +44,14 @@ func (n *Node) beats(ctx context.Context) error {
 // beat raises this server's canary. Its failure is logged once and does not end the term, which
 // has checks of its own.
 func (n *Node) beat(p *primary.Primary) {
-	n.mu.Lock()
-	value := max(uint64(n.opt.TimeOfDay(time.Now()).UnixMilli()), n.mu.beat+1) // rises over restarts, too
-	n.mu.Unlock()
 	at := p.Committed()
 	if at.LSN == 0 {
 		return // the first record of the volume is on its way
 	}
+	n.mu.Lock()
+	value := max(uint64(n.opt.TimeOfDay(time.Now()).UnixMilli()), n.mu.beat+1) // rises over restarts, too
+	n.mu.beatEpoch = p.Epoch()
+	n.mu.Unlock()
 	err := n.vol.WriteCanary(volume.Canary{Epoch: p.Epoch(), Value: value, At: at})
 	if err != nil {
 		if !n.canaryErrorLogged {
@@ -65,13 +68,14 @@ func (n *Node) beat(p *primary.Primary) {
 
 // watchCanary compares what the primary reports to have written with what this server reads.
 func (n *Node) watchCanary(ctx context.Context) error {
-	t := time.NewTicker(canaryLook)
+	t := wake.Every(canaryLook)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 			n.lookAtCanary()
 		}
 	}

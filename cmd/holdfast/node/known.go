@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // knownEvery is how often what the server knows is written while it changes.
@@ -81,7 +82,7 @@ func (n *Node) know(e cluster.Epoch, lsn cluster.LSN) {
 
 // remember writes what this server knows into its data directory, now and then.
 func (n *Node) remember(ctx context.Context) error {
-	t := time.NewTicker(knownEvery)
+	t := wake.Every(knownEvery)
 	defer t.Stop()
 	var kept replica.Known
 	for {
@@ -92,6 +93,7 @@ func (n *Node) remember(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // The list of servers changes while servers run (PROTOCOL.md, 22). A server follows the newest list that it believes: that of
@@ -81,7 +82,7 @@ func (n *Node) mayClaim() error {
 
 // followMembers follows the list of servers until ctx ends. It ends with cluster.ErrRemoved when this server was removed.
 func (n *Node) followMembers(ctx context.Context) error {
-	t := time.NewTicker(followEvery)
+	t := wake.Every(followEvery)
 	defer t.Stop()
 	var fed *primary.Primary // the term that feeds the servers of the list
 	for {
@@ -100,7 +101,9 @@ func (n *Node) followMembers(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-n.learned:
 		case <-t.C:
+			t.Again()
 		}
 	}
 }
@@ -138,7 +141,7 @@ func (n *Node) links() map[cluster.ServerID]replication.Link {
 // readMembers reads MEMBERS when that is due, or makes members where this server is primary, until ctx ends. It may hang in the
 // filesystem.
 func (n *Node) readMembers(ctx context.Context) error {
-	t := time.NewTicker(followEvery)
+	t := wake.Every(followEvery)
 	defer t.Stop()
 	last, told, joins := time.Now(), uint64(0), joining{}
 	for {
@@ -146,6 +149,9 @@ func (n *Node) readMembers(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
+		case <-n.reread:
+			last = time.Time{}
 		}
 		p, pushed, every := n.current(), n.pushed(), membersEvery
 		if _, _, heard := n.elector.Primary(); p != nil || pushed != 0 || !heard {
@@ -163,6 +169,7 @@ func (n *Node) readMembers(ctx context.Context) error {
 		n.tellJoins(nil)
 		if list, err := n.vol.ReadMembers(); err == nil {
 			n.believe(list)
+			n.learned.Notify()
 		}
 	}
 }

@@ -78,6 +78,9 @@ type Options struct {
 	Version, Path string
 	// Restart returns settings that were changed and count after a restart only, for status. nil = none, ever.
 	Restart func() []string
+	// Cells returns, for status, where each cell of the site is served, from the servers of this one. It never blocks. nil for a volume of
+	// no site.
+	Cells func(own cluster.Members) []serving.CellServers
 	// Warnings are shown in status: what is wrong with the volume from the start.
 	Warnings []string
 	// Trouble returns what else is wrong, for status; "" for nothing. It never blocks. nil = nothing is, ever.
@@ -121,24 +124,27 @@ type Node struct {
 
 	mu struct {
 		sync.Mutex
-		role     election.Role
-		primary  *primary.Primary // of the term that is not over, or nil
-		inTerm   bool             // until every goroutine of the term has ended
-		prepared *volume.Prepared
-		probed   time.Time // the last write to the volume that returned
-		probeErr error     // why the last one did not, nil if it did
-		highest  cluster.Epoch
-		known    replica.Known                       // what was committed, see known.go
-		beat     uint64                              // the last value of this server's canary
-		trouble  string                              // why its last try to be primary failed, "" if it did not
-		signs    map[cluster.ServerID]volume.Process // the process that writes to the volume under an ID, as seen last
-		setBack  behind                              // by the last read of the primary's canary
-		unseen   error                               // why the last look at what other servers write failed, nil if it did not
-		outdated string                              // why this binary is too old for the cluster, "" if it is not
-		joins    map[cluster.ServerID]string         // why servers that join are no members yet; of a primary
-		foreign  map[cluster.ServerID]foreign        // the last stranger without a key of the volume, by the ID that it uses
+		role      election.Role
+		primary   *primary.Primary // of the term that is not over, or nil
+		inTerm    bool             // until every goroutine of the term has ended
+		prepared  *volume.Prepared
+		probed    time.Time // the last write to the volume that returned
+		probeErr  error     // why the last one did not, nil if it did
+		highest   cluster.Epoch
+		known     replica.Known                       // what was committed, see known.go
+		beat      uint64                              // the last value of this server's canary
+		beatEpoch cluster.Epoch                       // the term that may have raised it last
+		trouble   string                              // why its last try to be primary failed, "" if it did not
+		signs     map[cluster.ServerID]volume.Process // the process that writes to the volume under an ID, as seen last
+		setBack   behind                              // by the last read of the primary's canary
+		unseen    error                               // why the last look at what other servers write failed, nil if it did not
+		outdated  string                              // why this binary is too old for the cluster, "" if it is not
+		joins     map[cluster.ServerID]string         // why servers that join are no members yet; of a primary
+		foreign   map[cluster.ServerID]foreign        // the last stranger without a key of the volume, by the ID that it uses
 	}
 	prepare wake.Signal // wakes keepClaims
+	reread  wake.Signal // has readMembers read
+	learned wake.Signal // has followMembers look
 }
 
 // probeEvery is how often a server proves that it can write to the volume.
@@ -164,7 +170,7 @@ func New(opt Options) (*Node, error) {
 		return nil, errors.Join(err, vol.Close())
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
-	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), timing: opt.Timing.Hash(), began: time.Now(), prepare: wake.NewSignal(), absent: absent{}}
+	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), timing: opt.Timing.Hash(), began: time.Now(), prepare: wake.NewSignal(), reread: wake.NewSignal(), learned: wake.NewSignal(), absent: absent{}}
 	list := vol.Members()
 	n.list.Store(&list)
 	n.known.Store(&list)
@@ -174,11 +180,20 @@ func New(opt Options) (*Node, error) {
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
 	n.replica.SetHistoryRate(opt.History.Rate)
 	n.elector = election.New(election.Options{
-		Self: opt.Server, Nonce: n.nonce, About: about(&opt), Members: list.Servers, Timing: opt.Timing,
+		Self: opt.Server, Nonce: n.nonce, About: about(&opt), Members: list.Servers, First: firstOf(vol.Cluster()), Timing: opt.Timing,
 		Transport: opt.Peers, Status: n.self, Rand: opt.Rand, Log: opt.Log,
 		OnHigherEpoch: n.onHigherEpoch, OnStranger: n.onStranger,
 	})
 	return n, nil
+}
+
+// firstOf returns the place of the server that should be primary: those of the cells of a site begin with another one each, so that no
+// host is primary of all.
+func firstOf(c volume.Cluster) int {
+	if c.Cell == nil {
+		return 0
+	}
+	return int(c.Cell.Cell)
 }
 
 // open opens the volume. A server that joins makes its canary, which the others look for only when it is a member: no cache
@@ -419,7 +434,7 @@ func (n *Node) serveTerm(ctx context.Context) error {
 // supervise sets the primary's quorum and the level that others can apply, ends the term where it
 // should end, and has the process exit when a goroutine of the term does not return.
 func (n *Node) supervise(p *primary.Primary, ended <-chan error) error {
-	t := time.NewTicker(n.opt.Timing.Heartbeat)
+	t := wake.Every(n.opt.Timing.Heartbeat)
 	defer t.Stop()
 	began := time.Now()
 	quorum := quorum{heard: began, looked: began}
@@ -433,6 +448,7 @@ func (n *Node) supervise(p *primary.Primary, ended <-chan error) error {
 		case <-serving:
 			serving = nil
 		case <-t.C:
+			t.Again()
 		}
 		now := time.Now()
 		if late := quorum.look(now, n.opt.Timing.Heartbeat, n.opt.Timing.StorageTimeout, n.elector.Majority()); late > timerLateness {
@@ -482,7 +498,7 @@ func (n *Node) enforceLiveness(p *primary.Primary, now time.Time, q *quorum) {
 // watchSpace samples the free space every second, on a goroutine of its own: if the filesystem
 // does not report it, or hangs, nothing else is blocked.
 func (n *Node) watchSpace(ctx context.Context) error {
-	t := time.NewTicker(probeEvery)
+	t := wake.Every(probeEvery)
 	defer t.Stop()
 	for {
 		if err := n.vol.SampleSpace(); err != nil {
@@ -492,13 +508,14 @@ func (n *Node) watchSpace(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 		}
 	}
 }
 
 // keepClaims keeps a claim prepared at all times. If it cannot, it logs why, once.
 func (n *Node) keepClaims(ctx context.Context) error {
-	t := time.NewTicker(probeEvery)
+	t := wake.Every(probeEvery)
 	defer t.Stop()
 	said := ""
 	for {
@@ -514,6 +531,7 @@ func (n *Node) keepClaims(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 		case <-n.prepare:
 		}
 	}

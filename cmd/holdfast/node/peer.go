@@ -15,6 +15,9 @@ import (
 // HandlePing returns the answer to another server's ping.
 func (n *Node) HandlePing(p election.Ping) election.Pong { return n.elector.HandlePing(p) }
 
+// ConnectionBroke has another server pinged at once, because it may have ended.
+func (n *Node) ConnectionBroke(to cluster.ServerID) { n.elector.Broke(to) }
+
 // HandlePreVote returns this server's vote for another one that wants to be primary.
 func (n *Node) HandlePreVote(ctx context.Context, a election.Ask) election.Vote {
 	return n.elector.HandlePreVote(ctx, a)
@@ -59,6 +62,9 @@ func (n *Node) HandleHandover(epoch cluster.Epoch) error {
 		n.opt.Log.Warn().Err(err).Uint64("from_epoch", uint64(epoch)).Msg("handover refused")
 		return err
 	}
+	if _, voter := n.members().Voters().Find(n.opt.Server); !voter {
+		n.reread.Notify() // it became a member a moment ago: the nomination holds until it knows
+	}
 	if !n.elector.Nominate() {
 		n.opt.Log.Warn().Uint64("from_epoch", uint64(epoch)).Msg("handover: too late, another server is primary")
 		return ErrLateHandover
@@ -75,7 +81,7 @@ var (
 )
 
 // Handover moves the primary role on purpose, to the given server or, with 0, to the
-// lowest able one: it stops admitting, commits, logs HandedOver and notifies the successor,
+// first able one in turn: it stops admitting, commits, logs HandedOver and notifies the successor,
 // which it returns. It returns ErrNotPrimary, or ErrNoSuccessor if no server is able; then
 // the term goes on. It takes no longer than handoverWait and tellWait, whatever the volume
 // and the successor do. With any other error the term may be over; then an election decides.
@@ -87,7 +93,7 @@ func (n *Node) Handover(ctx context.Context, to cluster.ServerID) (cluster.Serve
 	able := cluster.ServerID(0)
 	for _, peer := range n.elector.Peers() {
 		fits := !peer.Joining && peer.Reachable && peer.Status.Able && !peer.Conflict && peer.Status.Storage <= n.opt.Timing.StorageTimeout
-		if fits && (to == peer.ID || to == 0 && (able == 0 || peer.ID < able)) {
+		if fits && (to == peer.ID || to == 0 && (able == 0 || n.elector.Before(peer.ID, able))) {
 			able = peer.ID
 		}
 	}

@@ -5,7 +5,8 @@ package node
 import (
 	"context"
 	"errors"
-	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // ErrReopen ends a server that can reach the volume only by opening it anew: its directory was
@@ -23,7 +24,7 @@ func (n *Node) reopens(ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	t := time.NewTicker(probeEvery)
+	t := wake.Every(probeEvery)
 	defer t.Stop()
 	var looking chan bool // one check at a time: it hangs if the volume does
 	found := 0
@@ -40,6 +41,7 @@ func (n *Node) reopens(ctx context.Context) error {
 				return ErrReopen
 			}
 		case <-t.C:
+			t.Again()
 			if looking == nil && !n.storageFresh() {
 				looking = make(chan bool, 1)
 				go func(found chan<- bool) { found <- n.opt.Moved() }(looking)

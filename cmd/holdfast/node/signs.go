@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // signLook is how often a server reads the volume for a process that sends messages and was not
@@ -45,7 +46,7 @@ func about(opt *Options) string {
 // goroutine of its own: a call that hangs blocks nothing else. That also proves that the volume
 // takes writes. Before each it checks whether another process writes to the same place.
 func (n *Node) showSigns(ctx context.Context) error {
-	t := time.NewTicker(probeEvery)
+	t := wake.Every(probeEvery)
 	defer t.Stop()
 	me, seen, mute := process(&n.opt, n.nonce), signs{}, false
 	if n.opt.Key != (volume.KeyID{}) {
@@ -64,6 +65,7 @@ func (n *Node) showSigns(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 		}
 	}
 }
@@ -81,7 +83,7 @@ func (n *Node) showSign(me volume.Process) error {
 // watchSigns reads the volume for the processes of which the elector wants to know whether they
 // write to it.
 func (n *Node) watchSigns(ctx context.Context) error {
-	t := time.NewTicker(signLook)
+	t := wake.Every(signLook)
 	defer t.Stop()
 	seen := signs{}
 	for {
@@ -89,6 +91,7 @@ func (n *Node) watchSigns(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 		}
 		for _, id := range n.elector.Unproven() {
 			n.lookForSign(id, seen)

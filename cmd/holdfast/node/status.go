@@ -53,6 +53,9 @@ func (n *Node) Status() serving.ClusterStatus {
 	for _, m := range list.Servers {
 		s.Servers = append(s.Servers, serving.ServerStatus{Member: m, Role: "unreachable", Joins: n.joins(m.ID)})
 	}
+	if n.opt.Cells != nil {
+		s.Cells = n.opt.Cells(list.Servers)
+	}
 	at := func(id cluster.ServerID) *serving.ServerStatus {
 		for i := range s.Servers {
 			if s.Servers[i].Member.ID == id {

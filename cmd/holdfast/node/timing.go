@@ -5,9 +5,9 @@ package node
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // otherTimings returns a warning for each server that is heard and has another timing.
@@ -26,7 +26,7 @@ func otherTiming(id cluster.ServerID) string {
 
 // watchTimings logs each warning of otherTimings when it comes up, until ctx ends.
 func (n *Node) watchTimings(ctx context.Context) error {
-	t := time.NewTicker(probeEvery)
+	t := wake.Every(probeEvery)
 	defer t.Stop()
 	said := map[string]bool{}
 	for {
@@ -42,6 +42,7 @@ func (n *Node) watchTimings(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 		}
 	}
 }

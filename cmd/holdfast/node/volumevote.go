@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // takingOver returns the term that this server takes over, 0 if it takes none over or a call of the takeover hangs.
@@ -29,7 +30,7 @@ func (n *Node) takingOver() cluster.Epoch {
 // watchPrimaries reads, where the volume has a vote, what servers write to it as primaries, on a goroutine of its own.
 // While the primary answers pings, it reads when that has told of a new value of its canary, and once a second.
 func (n *Node) watchPrimaries(ctx context.Context) error {
-	t := time.NewTicker(canaryLook)
+	t := wake.Every(canaryLook)
 	defer t.Stop()
 	var seen uint64
 	var looked time.Time
@@ -38,6 +39,7 @@ func (n *Node) watchPrimaries(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
+			t.Again()
 		}
 		if !n.elector.AsksVolume() {
 			continue
@@ -53,27 +55,31 @@ func (n *Node) watchPrimaries(ctx context.Context) error {
 func (n *Node) lookForPrimaries() {
 	look := election.Look{Began: time.Now(), Signs: map[cluster.ServerID]election.Sign{}}
 	for _, id := range n.members().Voters().IDs() {
-		sign, err := n.readSign(id)
+		sign, own, err := n.readSign(id)
 		n.setUnseen(err)
 		if err != nil {
 			return
 		}
-		look.Signs[id] = sign
+		if !own {
+			look.Signs[id] = sign
+		}
 	}
 	look.Ended = time.Now()
 	n.elector.Saw(look)
 }
 
-// readSign reads what a server has written as primary, or on its way to be one. This server itself is not, so only a canary
-// under its ID that another process raises is of interest.
-func (n *Node) readSign(id cluster.ServerID) (s election.Sign, err error) {
+// readSign reads what a server has written as primary, or on its way to be one. Under this server's own ID, only a canary that
+// another process raises is of interest: one of a term of this process, own, may land when the term has ended.
+func (n *Node) readSign(id cluster.ServerID) (s election.Sign, own bool, err error) {
 	c, err := n.vol.ReadCanary(id, vfs.FlagDirect)
 	if n.absent.prove(absentFile{id, false}, err, n.namesLie()) || errors.Is(err, volume.ErrEmptyCanary) {
 		err = nil
 	}
 	s.Beat = c.Value
 	if id == n.opt.Server {
-		return s, err
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return s, err == nil && c.Epoch != 0 && c.Epoch == n.mu.beatEpoch, err
 	}
 	p, missing := n.vol.ReadProcess(id)
 	if n.absent.prove(absentFile{id, true}, missing, n.namesLie()) {
@@ -82,7 +88,7 @@ func (n *Node) readSign(id cluster.ServerID) (s election.Sign, err error) {
 	if p.Term != 0 {
 		s.Takeover = p.Count
 	}
-	return s, errors.Join(err, missing)
+	return s, false, errors.Join(err, missing)
 }
 
 // absent is since when each read has found that a file is missing.

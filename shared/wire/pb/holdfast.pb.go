@@ -3411,7 +3411,7 @@ func (x *BreakLockRequest) GetGraceMs() int64 {
 
 type HandoverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 = the lowest able server.
+	// 0 = the able server that comes first.
 	To            uint32 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -8236,7 +8236,11 @@ type StatusResponse struct {
 	// The call came through a gateway (holdfast gateway): its client asks there again, and at none of the addresses in this and other answers.
 	Gateway bool `protobuf:"varint,19,opt,name=gateway,proto3" json:"gateway,omitempty"`
 	// What this volume owns as a cell of a site. Absent if it is none, and where the answering server has no table.
-	Cell          *Cell `protobuf:"bytes,30,opt,name=cell,proto3" json:"cell,omitempty"`
+	Cell *Cell `protobuf:"bytes,30,opt,name=cell,proto3" json:"cell,omitempty"`
+	// Where the servers of all cells of the site listen for clients, this cell's too, as far as the answering server knows; also in an
+	// answer about one server, and to strangers: by that, a client that knows servers of one cell finds the others. None if this volume
+	// is no cell.
+	Cells         []*CellServers `protobuf:"bytes,31,rep,name=cells,proto3" json:"cells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8411,6 +8415,86 @@ func (x *StatusResponse) GetCell() *Cell {
 	return nil
 }
 
+func (x *StatusResponse) GetCells() []*CellServers {
+	if x != nil {
+		return x.Cells
+	}
+	return nil
+}
+
+// CellServers is where a cell of a site is served.
+type CellServers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cell  uint32                 `protobuf:"varint,1,opt,name=cell,proto3" json:"cell,omitempty"`
+	// HOST:PORT of each of its servers. None through a gateway, which has a port for each cell: they are as far from each other as the numbers
+	// of the cells.
+	Clients []string `protobuf:"bytes,2,rep,name=clients,proto3" json:"clients,omitempty"`
+	// As in StatusResponse: servers of another cluster at these addresses are not this cell. "" where it is not known.
+	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Of the authority of the cell's certificates, as in a join string; "" if the cell is served in plain text.
+	Pin           string `protobuf:"bytes,4,opt,name=pin,proto3" json:"pin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CellServers) Reset() {
+	*x = CellServers{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CellServers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CellServers) ProtoMessage() {}
+
+func (x *CellServers) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CellServers.ProtoReflect.Descriptor instead.
+func (*CellServers) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{77}
+}
+
+func (x *CellServers) GetCell() uint32 {
+	if x != nil {
+		return x.Cell
+	}
+	return 0
+}
+
+func (x *CellServers) GetClients() []string {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
+func (x *CellServers) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *CellServers) GetPin() string {
+	if x != nil {
+		return x.Pin
+	}
+	return ""
+}
+
 // Cell is which locks and files a cell of a site has: those whose names begin with a pinned prefix of this cell, the longest counts,
 // and of all others those whose places are in one of its ranges. What it says of other cells is what it knows of them.
 type Cell struct {
@@ -8429,7 +8513,7 @@ type Cell struct {
 
 func (x *Cell) Reset() {
 	*x = Cell{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[77]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8441,7 +8525,7 @@ func (x *Cell) String() string {
 func (*Cell) ProtoMessage() {}
 
 func (x *Cell) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[77]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8454,7 +8538,7 @@ func (x *Cell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cell.ProtoReflect.Descriptor instead.
 func (*Cell) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{77}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Cell) GetSiteId() string {
@@ -8503,7 +8587,7 @@ type CellRange struct {
 
 func (x *CellRange) Reset() {
 	*x = CellRange{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[78]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8515,7 +8599,7 @@ func (x *CellRange) String() string {
 func (*CellRange) ProtoMessage() {}
 
 func (x *CellRange) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[78]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8528,7 +8612,7 @@ func (x *CellRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellRange.ProtoReflect.Descriptor instead.
 func (*CellRange) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{78}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *CellRange) GetFrom() uint64 {
@@ -8555,7 +8639,7 @@ type CellPin struct {
 
 func (x *CellPin) Reset() {
 	*x = CellPin{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[79]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8567,7 +8651,7 @@ func (x *CellPin) String() string {
 func (*CellPin) ProtoMessage() {}
 
 func (x *CellPin) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[79]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8580,7 +8664,7 @@ func (x *CellPin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellPin.ProtoReflect.Descriptor instead.
 func (*CellPin) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{79}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CellPin) GetPrefix() string {
@@ -8635,7 +8719,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[80]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8647,7 +8731,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[80]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8660,7 +8744,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{80}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Server) GetId() uint32 {
@@ -8825,7 +8909,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[81]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8837,7 +8921,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[81]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8850,7 +8934,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{81}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -8929,7 +9013,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[82]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8941,7 +9025,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[82]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8954,7 +9038,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{82}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -9008,7 +9092,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[83]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9020,7 +9104,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[83]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9033,7 +9117,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{83}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -9094,7 +9178,7 @@ type ForgetClientRequest struct {
 
 func (x *ForgetClientRequest) Reset() {
 	*x = ForgetClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[84]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9106,7 +9190,7 @@ func (x *ForgetClientRequest) String() string {
 func (*ForgetClientRequest) ProtoMessage() {}
 
 func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[84]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9119,7 +9203,7 @@ func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{84}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ForgetClientRequest) GetClientId() string {
@@ -9865,7 +9949,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x126\n" +
 	"\bresponse\x18\x02 \x01(\v2\x1a.holdfast.v1.WatchResponseR\bresponse\"%\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05local\x18\x01 \x01(\bR\x05local\"\xde\x05\n" +
+	"\x05local\x18\x01 \x01(\bR\x05local\"\x8e\x06\n" +
 	"\x0eStatusResponse\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
@@ -9889,7 +9973,14 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x0emember_clients\x18\x11 \x03(\tR\rmemberClients\x12'\n" +
 	"\x05rings\x18\x12 \x03(\v2\x11.holdfast.v1.RingR\x05rings\x12\x18\n" +
 	"\agateway\x18\x13 \x01(\bR\agateway\x12%\n" +
-	"\x04cell\x18\x1e \x01(\v2\x11.holdfast.v1.CellR\x04cell\"\xa7\x01\n" +
+	"\x04cell\x18\x1e \x01(\v2\x11.holdfast.v1.CellR\x04cell\x12.\n" +
+	"\x05cells\x18\x1f \x03(\v2\x18.holdfast.v1.CellServersR\x05cells\"l\n" +
+	"\vCellServers\x12\x12\n" +
+	"\x04cell\x18\x01 \x01(\rR\x04cell\x12\x18\n" +
+	"\aclients\x18\x02 \x03(\tR\aclients\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12\x10\n" +
+	"\x03pin\x18\x04 \x01(\tR\x03pin\"\xa7\x01\n" +
 	"\x04Cell\x12\x17\n" +
 	"\asite_id\x18\x01 \x01(\tR\x06siteId\x12\x12\n" +
 	"\x04cell\x18\x02 \x01(\rR\x04cell\x12\x18\n" +
@@ -10100,7 +10191,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),                  // 0: holdfast.v1.Status
 	(Role)(0),                    // 1: holdfast.v1.Role
@@ -10186,14 +10277,15 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*SessionEvents)(nil),        // 81: holdfast.v1.SessionEvents
 	(*StatusRequest)(nil),        // 82: holdfast.v1.StatusRequest
 	(*StatusResponse)(nil),       // 83: holdfast.v1.StatusResponse
-	(*Cell)(nil),                 // 84: holdfast.v1.Cell
-	(*CellRange)(nil),            // 85: holdfast.v1.CellRange
-	(*CellPin)(nil),              // 86: holdfast.v1.CellPin
-	(*Server)(nil),               // 87: holdfast.v1.Server
-	(*VolumeStatus)(nil),         // 88: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),         // 89: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),          // 90: holdfast.v1.TableStatus
-	(*ForgetClientRequest)(nil),  // 91: holdfast.v1.ForgetClientRequest
+	(*CellServers)(nil),          // 84: holdfast.v1.CellServers
+	(*Cell)(nil),                 // 85: holdfast.v1.Cell
+	(*CellRange)(nil),            // 86: holdfast.v1.CellRange
+	(*CellPin)(nil),              // 87: holdfast.v1.CellPin
+	(*Server)(nil),               // 88: holdfast.v1.Server
+	(*VolumeStatus)(nil),         // 89: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),         // 90: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),          // 91: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil),  // 92: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -10299,88 +10391,89 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	0,   // 100: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
 	1,   // 101: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
 	9,   // 102: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	87,  // 103: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	90,  // 104: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	88,  // 103: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	91,  // 104: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
 	51,  // 105: holdfast.v1.StatusResponse.rings:type_name -> holdfast.v1.Ring
-	84,  // 106: holdfast.v1.StatusResponse.cell:type_name -> holdfast.v1.Cell
-	85,  // 107: holdfast.v1.Cell.ranges:type_name -> holdfast.v1.CellRange
-	86,  // 108: holdfast.v1.Cell.pins:type_name -> holdfast.v1.CellPin
-	1,   // 109: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	88,  // 110: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	89,  // 111: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 112: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 113: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	19,  // 114: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	20,  // 115: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	21,  // 116: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	22,  // 117: holdfast.v1.LockService.Prove:input_type -> holdfast.v1.ProveRequest
-	24,  // 118: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	27,  // 119: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	28,  // 120: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	29,  // 121: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	30,  // 122: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	31,  // 123: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	32,  // 124: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	33,  // 125: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	49,  // 126: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	59,  // 127: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	61,  // 128: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	62,  // 129: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	64,  // 130: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	53,  // 131: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	56,  // 132: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	68,  // 133: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	16,  // 134: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 135: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
-	18,  // 136: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	35,  // 137: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	82,  // 138: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	36,  // 139: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	37,  // 140: holdfast.v1.LockService.Upgrade:input_type -> holdfast.v1.UpgradeRequest
-	38,  // 141: holdfast.v1.LockService.Takeover:input_type -> holdfast.v1.TakeoverRequest
-	39,  // 142: holdfast.v1.LockService.ChangeMembers:input_type -> holdfast.v1.ChangeMembersRequest
-	40,  // 143: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
-	43,  // 144: holdfast.v1.LockService.Login:input_type -> holdfast.v1.LoginRequest
-	91,  // 145: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 146: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 147: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 148: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 149: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 150: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	23,  // 151: holdfast.v1.LockService.Prove:output_type -> holdfast.v1.ProveResponse
-	25,  // 152: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 153: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 154: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 155: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 156: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 157: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 158: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	34,  // 159: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	50,  // 160: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	60,  // 161: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	63,  // 162: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	63,  // 163: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	65,  // 164: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	54,  // 165: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	57,  // 166: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	69,  // 167: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	11,  // 168: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 169: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
-	11,  // 170: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 171: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	83,  // 172: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 173: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	11,  // 174: holdfast.v1.LockService.Upgrade:output_type -> holdfast.v1.Answer
-	11,  // 175: holdfast.v1.LockService.Takeover:output_type -> holdfast.v1.Answer
-	11,  // 176: holdfast.v1.LockService.ChangeMembers:output_type -> holdfast.v1.Answer
-	41,  // 177: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
-	44,  // 178: holdfast.v1.LockService.Login:output_type -> holdfast.v1.LoginResponse
-	11,  // 179: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	146, // [146:180] is the sub-list for method output_type
-	112, // [112:146] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	85,  // 106: holdfast.v1.StatusResponse.cell:type_name -> holdfast.v1.Cell
+	84,  // 107: holdfast.v1.StatusResponse.cells:type_name -> holdfast.v1.CellServers
+	86,  // 108: holdfast.v1.Cell.ranges:type_name -> holdfast.v1.CellRange
+	87,  // 109: holdfast.v1.Cell.pins:type_name -> holdfast.v1.CellPin
+	1,   // 110: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	89,  // 111: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	90,  // 112: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 113: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 114: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	19,  // 115: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	20,  // 116: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	21,  // 117: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	22,  // 118: holdfast.v1.LockService.Prove:input_type -> holdfast.v1.ProveRequest
+	24,  // 119: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	27,  // 120: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	28,  // 121: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	29,  // 122: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	30,  // 123: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	31,  // 124: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	32,  // 125: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	33,  // 126: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	49,  // 127: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	59,  // 128: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	61,  // 129: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	62,  // 130: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	64,  // 131: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	53,  // 132: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	56,  // 133: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	68,  // 134: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	16,  // 135: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 136: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
+	18,  // 137: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	35,  // 138: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	82,  // 139: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	36,  // 140: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	37,  // 141: holdfast.v1.LockService.Upgrade:input_type -> holdfast.v1.UpgradeRequest
+	38,  // 142: holdfast.v1.LockService.Takeover:input_type -> holdfast.v1.TakeoverRequest
+	39,  // 143: holdfast.v1.LockService.ChangeMembers:input_type -> holdfast.v1.ChangeMembersRequest
+	40,  // 144: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
+	43,  // 145: holdfast.v1.LockService.Login:input_type -> holdfast.v1.LoginRequest
+	92,  // 146: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 147: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 148: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 149: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 150: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 151: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	23,  // 152: holdfast.v1.LockService.Prove:output_type -> holdfast.v1.ProveResponse
+	25,  // 153: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 154: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 155: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 156: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 157: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 158: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 159: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	34,  // 160: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	50,  // 161: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	60,  // 162: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	63,  // 163: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	63,  // 164: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	65,  // 165: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	54,  // 166: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	57,  // 167: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	69,  // 168: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	11,  // 169: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 170: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
+	11,  // 171: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 172: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	83,  // 173: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 174: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	11,  // 175: holdfast.v1.LockService.Upgrade:output_type -> holdfast.v1.Answer
+	11,  // 176: holdfast.v1.LockService.Takeover:output_type -> holdfast.v1.Answer
+	11,  // 177: holdfast.v1.LockService.ChangeMembers:output_type -> holdfast.v1.Answer
+	41,  // 178: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
+	44,  // 179: holdfast.v1.LockService.Login:output_type -> holdfast.v1.LoginResponse
+	11,  // 180: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	147, // [147:181] is the sub-list for method output_type
+	113, // [113:147] is the sub-list for method input_type
+	113, // [113:113] is the sub-list for extension type_name
+	113, // [113:113] is the sub-list for extension extendee
+	0,   // [0:113] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -10423,7 +10516,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   85,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

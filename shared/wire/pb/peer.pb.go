@@ -997,9 +997,11 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"E\n" +
 	"\rHandoverReply\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage2\xfa\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage2\xb2\x02\n" +
 	"\vPeerService\x12,\n" +
-	"\x04Ping\x12\x11.holdfast.v1.Ping\x1a\x11.holdfast.v1.Pong\x12.\n" +
+	"\x04Ping\x12\x11.holdfast.v1.Ping\x1a\x11.holdfast.v1.Pong\x126\n" +
+	"\n" +
+	"Heartbeats\x12\x11.holdfast.v1.Ping\x1a\x11.holdfast.v1.Pong(\x010\x01\x12.\n" +
 	"\aPreVote\x12\x10.holdfast.v1.Ask\x1a\x11.holdfast.v1.Vote\x12C\n" +
 	"\x14UpdateSecondaryState\x12\x11.holdfast.v1.Push\x1a\x14.holdfast.v1.PushAck(\x010\x01\x12H\n" +
 	"\bHandover\x12 .holdfast.v1.PeerHandoverRequest\x1a\x1a.holdfast.v1.HandoverReplyB2Z0github.com/holdfast-lock/holdfast/shared/wire/pbb\x06proto3"
@@ -1041,15 +1043,17 @@ var file_shared_wire_peer_proto_depIdxs = []int32{
 	5,  // 6: holdfast.v1.Chunk.at:type_name -> holdfast.v1.Position
 	5,  // 7: holdfast.v1.PushAck.at:type_name -> holdfast.v1.Position
 	1,  // 8: holdfast.v1.PeerService.Ping:input_type -> holdfast.v1.Ping
-	3,  // 9: holdfast.v1.PeerService.PreVote:input_type -> holdfast.v1.Ask
-	6,  // 10: holdfast.v1.PeerService.UpdateSecondaryState:input_type -> holdfast.v1.Push
-	9,  // 11: holdfast.v1.PeerService.Handover:input_type -> holdfast.v1.PeerHandoverRequest
-	2,  // 12: holdfast.v1.PeerService.Ping:output_type -> holdfast.v1.Pong
-	4,  // 13: holdfast.v1.PeerService.PreVote:output_type -> holdfast.v1.Vote
-	8,  // 14: holdfast.v1.PeerService.UpdateSecondaryState:output_type -> holdfast.v1.PushAck
-	10, // 15: holdfast.v1.PeerService.Handover:output_type -> holdfast.v1.HandoverReply
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
+	1,  // 9: holdfast.v1.PeerService.Heartbeats:input_type -> holdfast.v1.Ping
+	3,  // 10: holdfast.v1.PeerService.PreVote:input_type -> holdfast.v1.Ask
+	6,  // 11: holdfast.v1.PeerService.UpdateSecondaryState:input_type -> holdfast.v1.Push
+	9,  // 12: holdfast.v1.PeerService.Handover:input_type -> holdfast.v1.PeerHandoverRequest
+	2,  // 13: holdfast.v1.PeerService.Ping:output_type -> holdfast.v1.Pong
+	2,  // 14: holdfast.v1.PeerService.Heartbeats:output_type -> holdfast.v1.Pong
+	4,  // 15: holdfast.v1.PeerService.PreVote:output_type -> holdfast.v1.Vote
+	8,  // 16: holdfast.v1.PeerService.UpdateSecondaryState:output_type -> holdfast.v1.PushAck
+	10, // 17: holdfast.v1.PeerService.Handover:output_type -> holdfast.v1.HandoverReply
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
 	8,  // [8:8] is the sub-list for extension extendee
 	0,  // [0:8] is the sub-list for field type_name

@@ -27,6 +27,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	PeerService_Ping_FullMethodName                 = "/holdfast.v1.PeerService/Ping"
+	PeerService_Heartbeats_FullMethodName           = "/holdfast.v1.PeerService/Heartbeats"
 	PeerService_PreVote_FullMethodName              = "/holdfast.v1.PeerService/PreVote"
 	PeerService_UpdateSecondaryState_FullMethodName = "/holdfast.v1.PeerService/UpdateSecondaryState"
 	PeerService_Handover_FullMethodName             = "/holdfast.v1.PeerService/Handover"
@@ -38,6 +39,8 @@ const (
 type PeerServiceClient interface {
 	// Ping is a heartbeat, on a connection of its own.
 	Ping(ctx context.Context, in *Ping, opts ...grpc.CallOption) (*Pong, error)
+	// Heartbeats answers pings as Ping does, one after the other. The answer has the seq of its ping.
+	Heartbeats(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Ping, Pong], error)
 	PreVote(ctx context.Context, in *Ask, opts ...grpc.CallOption) (*Vote, error)
 	// UpdateSecondaryState feeds a replica: the primary opens the stream.
 	UpdateSecondaryState(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Push, PushAck], error)
@@ -63,6 +66,19 @@ func (c *peerServiceClient) Ping(ctx context.Context, in *Ping, opts ...grpc.Cal
 	return out, nil
 }
 
+func (c *peerServiceClient) Heartbeats(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Ping, Pong], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[0], PeerService_Heartbeats_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[Ping, Pong]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_HeartbeatsClient = grpc.BidiStreamingClient[Ping, Pong]
+
 func (c *peerServiceClient) PreVote(ctx context.Context, in *Ask, opts ...grpc.CallOption) (*Vote, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Vote)
@@ -75,7 +91,7 @@ func (c *peerServiceClient) PreVote(ctx context.Context, in *Ask, opts ...grpc.C
 
 func (c *peerServiceClient) UpdateSecondaryState(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Push, PushAck], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[0], PeerService_UpdateSecondaryState_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[1], PeerService_UpdateSecondaryState_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +118,8 @@ func (c *peerServiceClient) Handover(ctx context.Context, in *PeerHandoverReques
 type PeerServiceServer interface {
 	// Ping is a heartbeat, on a connection of its own.
 	Ping(context.Context, *Ping) (*Pong, error)
+	// Heartbeats answers pings as Ping does, one after the other. The answer has the seq of its ping.
+	Heartbeats(grpc.BidiStreamingServer[Ping, Pong]) error
 	PreVote(context.Context, *Ask) (*Vote, error)
 	// UpdateSecondaryState feeds a replica: the primary opens the stream.
 	UpdateSecondaryState(grpc.BidiStreamingServer[Push, PushAck]) error
@@ -119,6 +137,9 @@ type UnimplementedPeerServiceServer struct{}
 
 func (UnimplementedPeerServiceServer) Ping(context.Context, *Ping) (*Pong, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ping not implemented")
+}
+func (UnimplementedPeerServiceServer) Heartbeats(grpc.BidiStreamingServer[Ping, Pong]) error {
+	return status.Error(codes.Unimplemented, "method Heartbeats not implemented")
 }
 func (UnimplementedPeerServiceServer) PreVote(context.Context, *Ask) (*Vote, error) {
 	return nil, status.Error(codes.Unimplemented, "method PreVote not implemented")
@@ -167,6 +188,13 @@ func _PeerService_Ping_Handler(srv interface{}, ctx context.Context, dec func(in
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _PeerService_Heartbeats_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PeerServiceServer).Heartbeats(&grpc.GenericServerStream[Ping, Pong]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_HeartbeatsServer = grpc.BidiStreamingServer[Ping, Pong]
 
 func _PeerService_PreVote_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(Ask)
@@ -232,6 +260,12 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Heartbeats",
+			Handler:       _PeerService_Heartbeats_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "UpdateSecondaryState",
 			Handler:       _PeerService_UpdateSecondaryState_Handler,

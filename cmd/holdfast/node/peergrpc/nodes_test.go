@@ -74,6 +74,7 @@ func startTrio(t *testing.T) *trio {
 			t.Fatal(err)
 		}
 		keys.Keep()
+		peers.OnBroken(n.ConnectionBroke)
 		x.nodes[m.ID] = n
 		ps := peergrpc.NewServer(c.ID.String(), n, keys)
 		hs := httpapi.New(service.New(n, service.Options{}), httpapi.Options{}).Server()

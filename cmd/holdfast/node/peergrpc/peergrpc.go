@@ -5,7 +5,7 @@
 //
 // Each other server is reached over two connections. One is for pings,
 // pre-votes and handovers and for nothing else, so that a heartbeat never stands
-// behind a push. The other is for pushes: one stream, one push in flight.
+// behind a push; pings share a stream of it, see heartbeats. The other is for pushes: one stream, one push in flight.
 //
 // Nobody waits for a connection that cannot be made: a server that is not there
 // is an error at once, because the elector takes that for its end, and it is
@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	caller "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
@@ -69,6 +68,7 @@ type Peers struct {
 		sync.Mutex
 		closed bool
 		peers  map[cluster.ServerID]*peer
+		broke  func(cluster.ServerID) // nil: nobody wants to know
 	}
 }
 
@@ -77,6 +77,7 @@ type peer struct {
 	addr          string
 	control, bulk *grpc.ClientConn
 	client        pb.PeerServiceClient // over control
+	heartbeats    *heartbeats          // over control
 	pushes        pushes               // over bulk
 }
 
@@ -120,6 +121,7 @@ func (p *Peers) dials(m cluster.Member) *peer {
 	options = append(options, p.further...)
 	x := &peer{addr: m.Peer, control: connect(m.Peer, options), bulk: connect(m.Peer, options)}
 	x.client = pb.NewPeerServiceClient(x.control)
+	x.heartbeats = newHeartbeats(x.client, func() { p.broke(m.ID) })
 	x.pushes = newPushes(pb.NewPeerServiceClient(x.bulk))
 	return x
 }
@@ -138,6 +140,22 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+	}
+}
+
+// OnBroken has f called when a connection for pings breaks, as that to a server does which ends, without a ping that would find out. F must not wait.
+func (p *Peers) OnBroken(f func(cluster.ServerID)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.broke = f
+}
+
+func (p *Peers) broke(id cluster.ServerID) {
+	p.mu.Lock()
+	f := p.mu.broke
+	p.mu.Unlock()
+	if f != nil {
+		f(id)
 	}
 }
 
@@ -183,12 +201,11 @@ func (p *Peers) Ping(ctx context.Context, to cluster.ServerID, q election.Ping) 
 	}
 	m := pingProto(q)
 	m.ClusterId = p.cluster
-	var at caller.Peer
-	r, err := x.client.Ping(ctx, m, grpc.Peer(&at))
+	r, by, err := x.heartbeats.ping(ctx, m)
 	if err != nil {
 		return election.Pong{}, failure(ctx, to, err)
 	}
-	if info, _ := at.AuthInfo.(peertls.Info); !info.Plain { // else anybody may have said it
+	if info, _ := by.(peertls.Info); !info.Plain { // else anybody may have said it
 		p.keys.Told(to, r.GetStranger())
 	}
 	return pongOf(r), nil

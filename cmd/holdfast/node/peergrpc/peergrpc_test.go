@@ -31,6 +31,7 @@ type fake struct {
 	id     cluster.ServerID
 	refuse error
 	block  chan struct{} // a push waits for it, unless nil
+	stuck  chan struct{} // the first ping waits for it, unless nil
 
 	mu     sync.Mutex
 	pushes []push.Push
@@ -69,6 +70,9 @@ func keysOf(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *peertls.Keys
 }
 
 func (f *fake) HandlePing(p election.Ping) election.Pong {
+	if f.stuck != nil && p.Seq == 1 {
+		<-f.stuck
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pings = append(f.pings, p)
@@ -389,13 +393,16 @@ func (r *recorded) Write(b []byte) (int, error) {
 }
 
 // pings counts the PING frames of HTTP/2 that were written and are no answers.
-func (r *recorded) pings() int {
-	const preface, header, ping, ack = 24, 9, 6, 1
+func (r *recorded) pings() int { return r.frames(6, 1) }
+
+// frames counts the frames of HTTP/2 of a kind that were written without this flag.
+func (r *recorded) frames(kind, flag byte) int {
+	const preface, header = 24, 9
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
 	for b := r.written[min(preface, len(r.written)):]; len(b) >= header; {
-		if b[3] == ping && b[4]&ack == 0 {
+		if b[3] == kind && b[4]&flag == 0 {
 			n++
 		}
 		b = b[min(len(b), header+int(b[0])<<16+int(b[1])<<8+int(b[2])):]
@@ -471,4 +478,78 @@ func TestPeersFollow(t *testing.T) {
 	}
 	p.Follow(all[:2])
 	reached("removed", 3, false)
+}
+
+// TestPingsShareAStream: a call for each would be most of what an idle server does. Each gets its own answer.
+func TestPingsShareAStream(t *testing.T) {
+	c, d := volume.Cluster{ID: cluster.ID{1, 2, 3}}, newShare(t)
+	f := &fake{id: 2}
+	addr, _ := listen(t, d, "127.0.0.1:0", c.ID.String(), f)
+	c.Servers = []cluster.Member{{ID: 2, Peer: addr}}
+	conns, k := make(chan *recorded, 1), keysOf(t, d, 1)
+	p := peergrpc.New(1, c, k, grpc.WithTransportCredentials(recording{k.Client(2, nil), conns}))
+	defer p.Close()
+	ctx := within(t, 10*time.Second)
+	var all sync.WaitGroup
+	for seq := range uint64(50) {
+		all.Go(func() {
+			r, err := p.Ping(ctx, 2, election.Ping{From: 1, Seq: seq + 1})
+			if err != nil || r.Seq != seq+1 || r.From != 2 {
+				t.Errorf("ping %d: %+v, %v", seq+1, r, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := (<-conns).frames(1, 1); n != 1 { // HEADERS, which begin a stream
+		t.Errorf("50 pings took %d streams", n)
+	}
+}
+
+// TestStoppedServerIsPingedAnew: where a server took pings, and answers none, those after it do not heap up behind them for ever.
+func TestStoppedServerIsPingedAnew(t *testing.T) {
+	p, _, fakes := three(t)
+	f := fakes[2]
+	f.stuck = make(chan struct{}, 1)
+	defer close(f.stuck)
+	ctx := within(t, 10*time.Second)
+	for seq := uint64(1); ; seq++ {
+		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		_, err := p.Ping(short, 2, election.Ping{From: 1, Seq: seq})
+		cancel()
+		if err == nil {
+			break
+		}
+		if !isContext(err) || ctx.Err() != nil {
+			t.Fatalf("ping %d: %v", seq, err)
+		}
+	}
+}
+
+// TestBrokenConnectionIsTold, without a ping that finds out, and the end of a stream that this side wants is not.
+func TestBrokenConnectionIsTold(t *testing.T) {
+	d, c := newShare(t), volume.Cluster{ID: cluster.ID{9}}
+	addr, s := listen(t, d, "127.0.0.1:0", c.ID.String(), &fake{id: 2})
+	other, _ := listen(t, d, "127.0.0.1:0", c.ID.String(), &fake{id: 3})
+	c.Servers = cluster.Members{{ID: 1, Peer: "127.0.0.1:1"}, {ID: 2, Peer: addr}, {ID: 3, Peer: other}}
+	p := open(t, c, keysOf(t, d, 1))
+	broke := make(chan cluster.ServerID, 10)
+	p.OnBroken(func(id cluster.ServerID) { broke <- id })
+	for _, id := range []cluster.ServerID{2, 3} {
+		if _, err := p.Ping(within(t, 10*time.Second), id, election.Ping{From: 1, Seq: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Follow(c.Servers[:2]) // server 3 is removed
+	s.Stop()
+	select {
+	case id := <-broke:
+		if id != 2 {
+			t.Errorf("the connection to server %d is said to be broken", id)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was told")
+	}
+	if len(broke) > 0 {
+		t.Errorf("server %d, too", <-broke)
+	}
 }

@@ -146,6 +146,30 @@ func (s *server) Ping(ctx context.Context, q *pb.Ping) (*pb.Pong, error) {
 	return pongProto(s.h.HandlePing(p)), nil
 }
 
+func (s *server) Heartbeats(stream grpc.BidiStreamingServer[pb.Ping, pb.Pong]) error {
+	return answerEach(stream, func(q *pb.Ping) (*pb.Pong, error) { return s.Ping(stream.Context(), q) })
+}
+
+// answerEach answers what comes over a stream, one after the other, until the other side ends it or there is an error.
+func answerEach[Q, A any](stream grpc.BidiStreamingServer[Q, A], answer func(*Q) (*A, error)) error {
+	for {
+		q, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a, err := answer(q)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(a); err != nil {
+			return err
+		}
+	}
+}
+
 // remote is where a call came from.
 func remote(ctx context.Context) string {
 	if p, ok := caller.FromContext(ctx); ok {
@@ -173,23 +197,14 @@ func (s *server) Handover(ctx context.Context, q *pb.PeerHandoverRequest) (*pb.H
 }
 
 func (s *server) UpdateSecondaryState(stream grpc.BidiStreamingServer[pb.Push, pb.PushAck]) error {
-	for {
-		q, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return answerEach(stream, func(q *pb.Push) (*pb.PushAck, error) {
 		if err := s.admit(stream.Context(), q.GetClusterId(), q.GetFrom()); err != nil {
-			return err
+			return nil, err
 		}
 		ack, err := s.h.HandlePush(pushOf(q))
 		if err != nil {
-			return status.Error(codes.FailedPrecondition, err.Error())
+			return nil, status.Error(codes.FailedPrecondition, err.Error())
 		}
-		if err := stream.Send(ackProto(ack)); err != nil {
-			return err
-		}
-	}
+		return ackProto(ack), nil
+	})
 }
