@@ -28,6 +28,7 @@ import (
 
 // backend is a primary as a node shows it, or a replica without a table.
 type backend struct {
+	cells   []serving.CellServers
 	self    cluster.ServerID
 	members cluster.Members
 	p       *primary.Primary // nil at a replica
@@ -176,7 +177,7 @@ func (b *backend) Takeover() locktable.Outcome {
 }
 
 func (b *backend) Status() serving.ClusterStatus {
-	s := serving.ClusterStatus{ClusterID: "c0", Server: b.self, Epoch: 7}
+	s := serving.ClusterStatus{ClusterID: "c0", Server: b.self, Epoch: 7, Cells: b.cells}
 	for _, m := range b.members {
 		x := serving.ServerStatus{Member: m, Role: "unreachable", Heard: -1}
 		if m.ID == b.self {

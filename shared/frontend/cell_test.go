@@ -3,12 +3,24 @@
 package frontend_test
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // TestStatusTellsTheCell, and everything that names a lock or a file of another one is refused, with the cell that has it.
@@ -46,5 +58,156 @@ func TestStatusTellsTheCell(t *testing.T) {
 	status = wire.StatusBody{}
 	if code, _ := plain.call("GET", "/v1/status", "", &status); code != 200 || status.Cell != nil {
 		t.Errorf("a volume of no site: %d %+v", code, status.Cell)
+	}
+}
+
+// TestStatusTellsWhereCellsAre to everybody, also of one server only, so that any server leads to the others. Who comes through a gateway learns of
+// no way around it.
+func TestStatusTellsWhereCellsAre(t *testing.T) {
+	d := newDoors(t)
+	d.b.cells = []serving.CellServers{{Cell: 0, Clients: []string{"a:1", "b:1"}, ClusterID: "c0"}, {Cell: 1, Clients: []string{}, ClusterID: "c1"}}
+	for _, local := range []bool{false, true} {
+		for _, through := range []bool{false, true} {
+			ctx := serving.WithRemote(t.Context(), &serving.KnownAddr{Addr: &net.TCPAddr{}, TLS: true, Gateway: through})
+			r, err := d.s.Status(ctx, &pb.StatusRequest{Local: local})
+			if err != nil || !strings.Contains(r.GetMessage(), "more is told") {
+				t.Fatalf("a stranger is told %v, %v", r, err)
+			}
+			var got []string
+			for _, c := range r.GetCells() {
+				got = append(got, fmt.Sprint(c.GetCell(), " ", c.GetClients(), " ", c.GetClusterId()))
+			}
+			if want := map[bool]string{false: "0 [a:1 b:1] c0 1 [] c1", true: "0 [] c0 1 [] c1"}[through]; strings.Join(got, " ") != want {
+				t.Errorf("local %t, through a gateway %t: %v, want %s", local, through, got, want)
+			}
+		}
+	}
+}
+
+// TestStrangersLearnWhichCellHasWhat: who may use a lock, and read nothing, has to find the servers that have it.
+func TestStrangersLearnWhichCellHasWhat(t *testing.T) {
+	g := newCredentials(t)
+	b := startPrimaryOf(t, primarytest.InitCell, g.Rules)
+	b.cells = []serving.CellServers{{Cell: 0, Clients: []string{"a:1"}, ClusterID: "c0", Pin: "pin"}}
+	s := service.New(b, service.Options{Authenticator: g, Auditor: &audited{}})
+	for _, local := range []bool{false, true} {
+		ctx := serving.WithRemote(t.Context(), &serving.KnownAddr{Addr: &net.TCPAddr{}, TLS: true})
+		r, err := s.Status(ctx, &pb.StatusRequest{Local: local})
+		if err != nil || !strings.Contains(r.GetMessage(), "more is told") {
+			t.Fatalf("a stranger is told %v, %v", r, err)
+		}
+		if x := r.GetCells()[0]; x.GetClusterId() != "c0" || x.GetPin() != "pin" {
+			t.Errorf("cell 0 is told as %v", x)
+		}
+		if (r.GetCell() == nil) != local { // which waits for no table
+			t.Errorf("local %t: what the cell owns is %v", local, r.GetCell())
+		}
+	}
+}
+
+// TestForeignLockIsNotShown: a watch of a lock of another cell would show nothing, and its history be empty.
+func TestForeignLockIsNotShown(t *testing.T) {
+	b := startPrimaryOf(t, primarytest.InitCell, nil)
+	b.cells = []serving.CellServers{{Cell: 0, Clients: []string{"a:1"}}}
+	s := service.New(b, service.Options{})
+	for range 2 { // the second time, the division is known
+		var last *pb.WatchResponse
+		ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
+		err := s.Watch(ctx, &pb.WatchRequest{Target: &pb.WatchRequest_Lock{Lock: "p/l"}}, nil, func(r *pb.WatchResponse) error { last = r; return nil })
+		end()
+		if err != nil || wire.FromStatus(last.GetStatus()) != cluster.StatusWrongCell || !strings.Contains(last.GetMessage(), "belongs to cell 1") {
+			t.Errorf("a watch: %v, error %v", last, err)
+		}
+		r, err := s.History(t.Context(), &pb.HistoryRequest{Target: &pb.HistoryRequest_Lock{Lock: "p/l"}})
+		if err != nil || wire.FromStatus(r.GetStatus()) != cluster.StatusWrongCell {
+			t.Errorf("the history: %v, error %v", r, err)
+		}
+		if r, err := s.History(t.Context(), &pb.HistoryRequest{Target: &pb.HistoryRequest_Lock{Lock: "l"}}); err != nil || r.GetStatus() != pb.Status_STATUS_OK {
+			t.Errorf("the history of an own lock: %v, error %v", r, err)
+		}
+	}
+}
+
+// TestLedToTheCell that has a lock are clients that can go there, over what they came by, and to the host that they reached.
+func TestLedToTheCell(t *testing.T) {
+	b := startPrimaryOf(t, primarytest.InitCell, nil)
+	b.cells = []serving.CellServers{{Cell: 0, Clients: []string{"h1:1"}}, {Cell: 1, Clients: []string{"h1:2", "localhost:2", "h3:2"}, ClusterID: "c1"}}
+	h := httpapi.New(service.New(b, service.Options{}), httpapi.Options{Log: zerolog.Nop()})
+	tcp := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+	for name, x := range map[string]struct {
+		request, header string
+		from            net.Addr
+		location        string // "" for none
+	}{
+		"a lock":                     {"GET /v1/locks/p/l%20?waiters=1", "", tcp, "http://localhost:2/v1/locks/p/l%20?waiters=1"},
+		"a name that is escaped":     {"GET /v1/locks/p%2Fl", "", tcp, "http://localhost:2/v1/locks/p%2Fl"},
+		"over TLS":                   {"GET /v1/locks/p/l", "", &serving.KnownAddr{Addr: tcp, TLS: true}, "https://localhost:2/v1/locks/p/l"},
+		"why":                        {"GET /v1/why/p/l", "", tcp, "http://localhost:2/v1/why/p/l"},
+		"a history":                  {"GET /v1/history?lock=p/l", "", tcp, "http://localhost:2/v1/history?lock=p/l"},
+		"a watch":                    {"GET /v1/watch?lock=p/l", "", tcp, "http://localhost:2/v1/watch?lock=p/l"},
+		"a file":                     {"GET /v1/files/p/f", "", tcp, "http://localhost:2/v1/files/p/f"},
+		"who wrote a file":           {"GET /v1/blame/p/f", "", tcp, "http://localhost:2/v1/blame/p/f"},
+		"an operation":               {`POST /v1/release {"lock":"p/l","token":1}`, "", tcp, "http://localhost:2/v1/release"},
+		"a renewal":                  {`POST /v1/renew {"lock":"p/l","token":1}`, "", tcp, "http://localhost:2/v1/renew"},
+		"an append":                  {"POST /v1/append?lock=p/l&file=p/f&token=1 x", "", tcp, "http://localhost:2/v1/append?lock=p/l&file=p/f&token=1"},
+		"lock and file apart":        {"POST /v1/append?lock=p/l&file=f&token=1 x", "", tcp, ""},
+		"file and lock apart":        {"POST /v1/append?lock=l&file=p/f&token=1 x", "", tcp, ""},
+		"a browser's address":        {"GET /v1/locks/p/l", "Sec-Fetch-Mode: navigate", tcp, "http://localhost:2/v1/locks/p/l"},
+		"a script of the page":       {"GET /v1/locks/p/l", "Sec-Fetch-Mode: cors", tcp, ""},
+		"a page":                     {"GET /v1/locks/p/l", "Origin: http://localhost:1", tcp, ""},
+		"by a proxy":                 {"GET /v1/locks/p/l", "X-Forwarded-For: 10.0.0.1", tcp, ""},
+		"the own page":               {"GET /v1/locks/p/l", "Holdfast-Page: 1", tcp, ""},
+		"a forward":                  {"GET /v1/locks/p/l", "Holdfast-Forwarded-By: 2", tcp, ""},
+		"one for a cluster":          {"GET /v1/locks/p/l", "Holdfast-Cluster: " + b.Status().ClusterID, tcp, ""},
+		"through a gateway":          {"GET /v1/locks/p/l", "Host: localhost:7601", &serving.KnownAddr{Addr: tcp, Gateway: true}, "http://localhost:7602/v1/locks/p/l"},
+		"to a gateway, over TLS":     {"GET /v1/locks/p/l", "Host: gw:7601", &serving.KnownAddr{Addr: tcp, Gateway: true, TLS: true}, "https://gw:7602/v1/locks/p/l"},
+		"a gateway without a port":   {"GET /v1/locks/p/l", "Host: localhost", &serving.KnownAddr{Addr: tcp, Gateway: true}, ""},
+		"by a socket":                {"GET /v1/locks/p/l", "", &serving.KnownAddr{Addr: &net.UnixAddr{Name: "s", Net: "unix"}}, ""},
+		"another host that is known": {"GET /v1/locks/p/l", "Host: H3:1", &serving.KnownAddr{Addr: tcp, TLS: true}, "https://h3:2/v1/locks/p/l"},
+	} {
+		method, rest, _ := strings.Cut(x.request, " ")
+		target, body, _ := strings.Cut(rest, " ")
+		r := httptest.NewRequest(method, "http://localhost:1"+target, strings.NewReader(body))
+		key, value, _ := strings.Cut(x.header, ": ")
+		if key == "Host" {
+			r.Host = value
+		} else if key != "" {
+			r.Header.Set(key, value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r.WithContext(serving.WithRemote(r.Context(), x.from)))
+		want := map[bool]int{true: 421, false: 307}[x.location == ""]
+		if got := w.Header().Get("Location"); w.Code != want || got != x.location || !strings.Contains(w.Body.String(), `"WRONG_CELL"`) {
+			t.Errorf("%s: %d to %q, want %d to %q: %s", name, w.Code, got, want, x.location, w.Body)
+		}
+	}
+	at := b.cells
+	for name, cells := range map[string][]serving.CellServers{
+		"without an address":         at[:1],
+		"to a cell with TLS":         {at[0], {Cell: 1, Clients: at[1].Clients, ClusterID: "c1", Pin: "pin", TLSOnly: true}},
+		"a cell that was never read": {at[0], {Cell: 1, Clients: at[1].Clients}},
+	} {
+		b.cells = cells
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("GET", "http://localhost:1/v1/watch?lock=p/l", nil)
+		if h.ServeHTTP(w, r.WithContext(serving.WithRemote(r.Context(), tcp))); w.Code != 421 || !strings.Contains(w.Body.String(), `"cell":1`) {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+// TestStateOfTwoCells of Terraform is refused before it is locked: what was made under its lock could not be written down.
+func TestStateOfTwoCells(t *testing.T) {
+	b := startPrimaryOf(t, func(tb testing.TB, fsys vfs.FS, members cluster.Members) {
+		primarytest.InitCellOf(tb, fsys, members, cluster.Pin{Prefix: "terraform/net.tfstate", Cell: 1})
+	}, nil)
+	b.cells = []serving.CellServers{{Cell: 0, Clients: []string{"h1:1"}}}
+	h := serveHTTP(t, b)
+	info := `{"ID":"8f4d6c2e-0000-4000-8000-000000000001","Operation":"apply"}`
+	for name, want := range map[string]int{"net": 400, "other": 200} {
+		var a wire.Body
+		if code, _ := h.call("LOCK", "/v1/terraform/"+name, info, &a); code != want || code == 400 && !strings.Contains(a.Message, "of two cells of the site") {
+			t.Errorf("LOCK of state %s: %d %+v", name, code, a)
+		}
 	}
 }

@@ -35,7 +35,7 @@ func (h *Handler) listFiles(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x, err := h.s.ListFiles(r.Context(), q)
-	h.sendRead(w, x, err, func() any { return wire.FilesBodyOf(x) })
+	h.sendRead(w, r, x, err, func() any { return wire.FilesBodyOf(x) })
 }
 
 func (h *Handler) blameFile(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ func (h *Handler) blameFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x, err := h.s.BlameFile(r.Context(), q)
-	h.sendRead(w, x, err, func() any { return wire.BlameBodyOf(x) })
+	h.sendRead(w, r, x, err, func() any { return wire.BlameBodyOf(x) })
 }
 
 // fileQuery is what a GET of a file asks for.
@@ -137,7 +137,7 @@ func (h *Handler) refuseRead(w http.ResponseWriter, r *http.Request, err error) 
 	case errors.Is(err, wire.ErrSecondaryMode) && r.Header.Get(forwardedHeader) == "" && h.proxyToPrimary(w, r):
 		return
 	}
-	h.refuse(w, 0, err)
+	h.sendRefusal(w, r, service.Refusal(err))
 }
 
 // fileContent is the part of a file that one answer sends, as an io.ReadSeeker. After an error in

@@ -232,8 +232,12 @@ func (h *Handler) cancelWhenMoved(ctx context.Context, cancel context.CancelCaus
 }
 
 // proxyToPrimary has the primary answer a GET whose answer may be long, and sends it on as it
-// comes. It returns false if nothing was sent. An answer that breaks off is broken off here, too.
+// comes. It returns false if nothing was sent. An answer that breaks off is broken off here, too. What another cell has is answered here, because the
+// primary leads no client of another server.
 func (h *Handler) proxyToPrimary(w http.ResponseWriter, r *http.Request) bool {
+	if h.sendElsewhere(w, r) {
+		return true
+	}
 	over := time.Now().Add(h.forwardWait())
 	tick := time.NewTicker(h.s.Backend().Timing().Heartbeat)
 	defer tick.Stop()

@@ -359,7 +359,9 @@ func (h *Handler) execute(w http.ResponseWriter, r *http.Request, o *operation) 
 	if sent := r.Header.Values(wire.TraceparentKey); len(sent) == 1 { // of several none counts
 		parent = sent[0]
 	}
-	h.send(w, h.answer(h.traced(r.Context(), o, parent), o, r.Header.Get(forwardedHeader) == ""))
+	x := h.answer(h.traced(r.Context(), o, parent), o, r.Header.Get(forwardedHeader) == "")
+	h.lead(w, r, &x, o.lock, o.file)
+	h.send(w, x)
 }
 
 // traced returns the context of an operation with its trace, if it is traced: by the traceparent of its caller, "" for none. Without

@@ -30,6 +30,9 @@ type operation struct {
 	body   []byte
 	// local executes it on this server.
 	local func(context.Context) (reply, error)
+	// lock and file are those that it names, "" for none.
+	lock cluster.LockName
+	file cluster.FileName
 	// request is nil where the lock table is not asked.
 	request *locktable.Request
 	// recorded is set if the lock table is asked, though request is nil: the primary alone knows the request.
@@ -84,8 +87,12 @@ func (h *Handler) plainOperation(o *ops.Operation, body []byte) (*operation, err
 	if err := wire.Decode(body, m); err != nil {
 		return nil, err
 	}
+	lock := ""
+	if m, ok := m.(interface{ GetLock() string }); ok {
+		lock = m.GetLock()
+	}
 	return &operation{
-		path: o.Path(), body: body, forwarded: o.Forwarded, repeatable: o.Repeat != ops.Again,
+		path: o.Path(), body: body, lock: cluster.LockName(lock), forwarded: o.Forwarded, repeatable: o.Repeat != ops.Again,
 		local: func(ctx context.Context) (reply, error) {
 			r, err := o.Serve(ctx, h.s, m)
 			if err != nil {
@@ -147,7 +154,7 @@ func withIDs(body []byte, q *locktable.Request) ([]byte, error) {
 // operation returns the operation of a request to the lock table that has its IDs.
 func (h *Handler) operation(of *ops.Operation, q *locktable.Request, body []byte) *operation {
 	q.Own = true
-	o := &operation{path: of.Path(), body: body, request: q, forwarded: of.Forwarded, repeatable: repeats(q)}
+	o := &operation{path: of.Path(), body: body, lock: q.Lock, file: q.File, request: q, forwarded: of.Forwarded, repeatable: repeats(q)}
 	if q.Op == locktable.OpAcquire {
 		o.wait = q.Wait
 		if q.Wait == locktable.WaitForever {

@@ -109,7 +109,7 @@ func (h *Handler) lockMetrics(w http.ResponseWriter, r *http.Request) {
 	read, err := h.s.SampleLocks(r.Context(), names, prefix)
 	switch {
 	case err != nil || read.GetStatus() != pb.Status_STATUS_OK:
-		h.sendRead(w, read, err, func() any { return wire.LocksBodyOf(read) })
+		h.sendRead(w, r, read, err, func() any { return wire.LocksBodyOf(read) })
 	case h.opt.LockMetrics == nil:
 		h.notFound(w, r)
 	default:

@@ -93,7 +93,7 @@ func (h *Handler) listLocks(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x, err := h.s.ListLocks(r.Context(), q)
-	h.sendRead(w, x, err, func() any { return wire.LocksBodyOf(x) })
+	h.sendRead(w, r, x, err, func() any { return wire.LocksBodyOf(x) })
 }
 
 func (h *Handler) getLock(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +105,7 @@ func (h *Handler) getLock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x, err := h.s.GetLock(r.Context(), q)
-	h.sendRead(w, x, err, func() any {
+	h.sendRead(w, r, x, err, func() any {
 		b := wire.LockBodyOf(x)
 		b.Lock = q.Lock // also where there was nothing to read
 		return b
@@ -128,17 +128,17 @@ func (h *Handler) whyLock(w http.ResponseWriter, r *http.Request) {
 		b, err = why.Ask(r.Context(), h.s, lock, false)
 	}
 	status, _ := cluster.ParseStatus(b.Status)
-	h.sendRead(w, &pb.Answer{Status: pb.Status(status)}, err, func() any { return b })
+	h.sendRead(w, r, &pb.Answer{Status: pb.Status(status)}, err, func() any { return b })
 }
 
 // sendRead sends what was read. An error is a context that ended: a read changes nothing, so the
 // answer is not UNKNOWN.
-func (h *Handler) sendRead(w http.ResponseWriter, x interface{ GetStatus() pb.Status }, err error, body func() any) {
+func (h *Handler) sendRead(w http.ResponseWriter, r *http.Request, x interface{ GetStatus() pb.Status }, err error, body func() any) {
 	if err != nil {
 		h.refuse(w, 0, &wire.Error{Status: cluster.StatusError, Message: "the call ended before its answer"})
 		return
 	}
-	h.send(w, newReply(x.GetStatus(), 0, body()))
+	h.sendLeading(w, r, newReply(x.GetStatus(), 0, body()))
 }
 
 func (h *Handler) whoAmI(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +148,7 @@ func (h *Handler) whoAmI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x, err := h.s.WhoAmI(r.Context(), q)
-	h.sendRead(w, x, err, func() any { return wire.WhoAmIBodyOf(x) })
+	h.sendRead(w, r, x, err, func() any { return wire.WhoAmIBodyOf(x) })
 }
 
 // keys answers with the public keys of the cluster, as JSON Web Key Sets are. Programs that know nothing of Holdfast read them.
@@ -187,7 +187,7 @@ func (h *Handler) history(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x, err := h.s.History(r.Context(), q)
-	h.sendRead(w, x, err, func() any { return wire.HistoryBodyOf(x) })
+	h.sendRead(w, r, x, err, func() any { return wire.HistoryBodyOf(x) })
 }
 
 // moment reads a time of day: as RFC 3339 has it, or in milliseconds since 1970.

@@ -180,9 +180,8 @@ func (x *sse) send(r *pb.WatchResponse) error {
 	tooFast := status == cluster.StatusLimited && r.GetRetryAfterMs() > 0
 	again := wire.HTTPCode(status) == http.StatusServiceUnavailable || status == cluster.StatusCancelled || tooFast
 	if !x.began && status != cluster.StatusOK && !(x.patient && again) {
-		x.h.send(x.w, answerReply(&pb.Answer{
-			Status: r.Status, Message: r.GetMessage(), Primary: r.GetPrimary(), RetryAfterMs: r.GetRetryAfterMs(),
-		}, 0))
+		a := &pb.Answer{Status: r.Status, Message: r.GetMessage(), Primary: r.GetPrimary(), RetryAfterMs: r.GetRetryAfterMs()}
+		x.h.sendRefusal(x.w, x.r, a)
 		return nil
 	}
 	if err := x.begin(); err != nil {

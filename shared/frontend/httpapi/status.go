@@ -34,7 +34,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x, err := h.s.Status(r.Context(), q)
-	h.sendRead(w, x, err, func() any {
+	h.sendRead(w, r, x, err, func() any {
 		b := wire.StatusBodyOf(x)
 		// Who may read nothing is told nothing of this, and gets no server to ask others.
 		if each && !q.Local && h.s.Stranger(serving.CallerOf(r.Context())) == nil {

@@ -52,6 +52,9 @@ func (h *Handler) stateRequest(w http.ResponseWriter, r *http.Request, into map[
 			err = wire.Invalid(invalid.Error())
 		}
 	}
+	if err == nil {
+		err = h.whole(r.Context(), name)
+	}
 	var body []byte
 	if err == nil && limit > 0 {
 		body, err = readBody(w, r, limit)
@@ -63,10 +66,24 @@ func (h *Handler) stateRequest(w http.ResponseWriter, r *http.Request, into map[
 	return name, body, true
 }
 
-// stateOperation returns the operation that a request is for the primary: that gets it as it is. Local executes it there.
-func stateOperation(r *http.Request, body []byte, local func(context.Context) (*pb.Answer, error)) *operation {
+// whole returns an error for a state whose file would be of another cell than its lock: that is told before anything is made that could not be
+// written down.
+func (h *Handler) whole(ctx context.Context, name terraform.Name) error {
+	apart, known := h.s.Parted(ctx, name.Lock(), name.File())
+	switch {
+	case !known:
+		return &wire.Error{Status: cluster.StatusStorageUnavailable, Message: "it cannot be read now which cell of the site has this state: try again"}
+	case apart:
+		return wire.Invalid(fmt.Sprintf("lock %q and file %q of this state are of two cells of the site: put a part of its name in braces, such as {%s}, or have a site with terraform/ pinned to one cell",
+			name.Lock(), name.File(), name))
+	}
+	return nil
+}
+
+// stateOperation returns the operation that a request about a state is for the primary: that gets it as it is. Local executes it there.
+func stateOperation(r *http.Request, name terraform.Name, body []byte, local func(context.Context) (*pb.Answer, error)) *operation {
 	return &operation{
-		method: r.Method, path: r.URL.RequestURI(), body: body, forwarded: true, repeatable: true, recorded: true,
+		method: r.Method, path: r.URL.RequestURI(), body: body, lock: name.Lock(), forwarded: true, repeatable: true, recorded: true,
 		local: func(ctx context.Context) (reply, error) {
 			a, err := local(ctx)
 			code := 0
@@ -97,7 +114,7 @@ func (h *Handler) lockState(w http.ResponseWriter, r *http.Request) {
 		Op: locktable.OpAcquire, Client: terraform.Holder(info.ID), ID: terraform.LockRequest, Lock: name.Lock(),
 		TTL: h.s.Backend().Timing().MaxTTL, Holder: info.HolderOf(), Metadata: metadata,
 	}
-	o := stateOperation(r, body, nil)
+	o := stateOperation(r, name, body, nil)
 	o.request = q
 	o.local = func(ctx context.Context) (reply, error) {
 		again := *q // a backend keeps what it was given
@@ -151,7 +168,7 @@ func (h *Handler) unlockState(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, 0, wire.Invalid(err.Error()))
 		return
 	}
-	h.execute(w, r, stateOperation(r, body, func(ctx context.Context) (*pb.Answer, error) {
+	h.execute(w, r, stateOperation(r, name, body, func(ctx context.Context) (*pb.Answer, error) {
 		holder := terraform.Holder(info.ID)
 		return h.s.ExecuteHeld(ctx, holder, &locktable.Request{Op: locktable.OpRelease, Client: holder, ID: terraform.UnlockRequest, Lock: name.Lock()})
 	}))
@@ -201,7 +218,7 @@ func (h *Handler) writeState(w http.ResponseWriter, r *http.Request, name terraf
 			"a state is written under its lock only, and the request has no lock ID: set lock_address and unlock_address, and leave out -lock=false; nothing was written to %s", name.File())})
 		return
 	}
-	h.execute(w, r, stateOperation(r, body, func(ctx context.Context) (*pb.Answer, error) {
+	h.execute(w, r, stateOperation(r, name, body, func(ctx context.Context) (*pb.Answer, error) {
 		return h.s.ExecuteHeld(ctx, terraform.Holder(id), &locktable.Request{
 			Op: locktable.OpAppend, Client: terraform.Writer(id), ID: request, LowWater: request, Lock: name.Lock(),
 			File: name.File(), Data: data, CRC: crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)),

@@ -29,10 +29,13 @@ func (s *Service) ExecuteHeld(ctx context.Context, holder cluster.ClientID, q *l
 	found := struct {
 		token   cluster.Token
 		holders int
+		foreign string
+		cell    cluster.CellID
 	}{}
 	reading, err := s.b.Read(ctx, func(v serving.View) {
 		l, _ := v.Table.Lock(q.Lock)
 		found.holders = l.Holders
+		found.foreign, found.cell = v.Table.Own().Refuses(q.Lock, q.File)
 		if state, out := v.Table.Lookup(q.Client, q.ID); state == locktable.RequestExecuted {
 			found.token = out.Token
 		} else if l.Grant.Token != 0 && l.Grant.Client == holder {
@@ -45,6 +48,10 @@ func (s *Service) ExecuteHeld(ctx context.Context, holder cluster.ClientID, q *l
 	out := locktable.Outcome{Client: q.Client, Request: q.ID, Lock: q.Lock, File: q.File, Epoch: reading.Epoch}
 	if status, message := checkFreshness(reading, true, 0); status != pb.Status_STATUS_OK {
 		out.Status, out.Message = cluster.Status(status), message
+		return s.Answer(&out), nil
+	}
+	if found.foreign != "" {
+		out.Status, out.Message, out.Cell = cluster.StatusWrongCell, found.foreign, found.cell
 		return s.Answer(&out), nil
 	}
 	if found.token == 0 {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,10 @@ type Service struct {
 	volume  chan struct{}
 	counted lastCount
 	ongoing ongoing
+	// own is what the cell owns; nil until the table has said it.
+	own    atomic.Pointer[cluster.Own]
+	ofSite sync.Once
+	inSite bool // written by ofSite
 }
 
 // Options bound what a Service does for its clients. 0 means the default.

@@ -5,6 +5,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,8 +47,18 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 		}
 		r.Servers = append(r.Servers, x)
 	}
+	for _, x := range c.Cells {
+		cell := &pb.CellServers{Cell: uint32(x.Cell), ClusterId: x.ClusterID, Pin: x.Pin}
+		if !r.Gateway { // as above: a gateway has a port for each cell
+			cell.Clients = x.Clients
+		}
+		r.Cells = append(r.Cells, cell)
+	}
 	if allowed := s.permission(ctx); !allowed.readsAny() {
 		forStrangers(r)
+		if len(r.Cells) > 0 && !q.GetLocal() { // by which a client computes whom to ask
+			r.Cell = convert.FromOwn(s.owned(ctx))
+		}
 		return r, nil
 	}
 	if q.GetLocal() { // a search for the primary waits for no table
@@ -57,6 +68,57 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 	defer cancel()
 	s.count(ctx, r)
 	return r, nil
+}
+
+// owned returns what the cell owns, nil if it cannot be read now, or if the volume is of no site. It never changes, so the table is asked until it has
+// said it.
+func (s *Service) owned(ctx context.Context) *cluster.Own {
+	s.ofSite.Do(func() { s.inSite = len(s.b.Status().Cells) > 0 }) // a server serves one volume as one or the other
+	own := s.own.Load()
+	if own != nil || !s.inSite {
+		return own
+	}
+	ctx, cancel := context.WithTimeout(ctx, countWait)
+	defer cancel()
+	if _, err := s.b.Read(ctx, func(v serving.View) { own = v.Table.Own() }); err != nil {
+		return nil
+	}
+	s.own.Store(own)
+	return own
+}
+
+// WrongCell returns why a request for these names is refused by this cell, and which one has them, as far as this one knows; "" where it is not. A
+// name may be "".
+func (s *Service) WrongCell(ctx context.Context, lock cluster.LockName, file cluster.FileName) (why string, has cluster.CellID) {
+	return s.owned(ctx).Refuses(lock, file)
+}
+
+// Parted reports whether the cells of the site have the two names apart, so that the file cannot be one of the lock. Known is false where that cannot
+// be read now.
+func (s *Service) Parted(ctx context.Context, lock cluster.LockName, file cluster.FileName) (apart, known bool) {
+	own := s.owned(ctx)
+	if own == nil {
+		return false, !s.inSite
+	}
+	return own.Route(string(lock)) != own.Route(string(file)), true
+}
+
+// Elsewhere returns where the cell is served that has the names, of which either may be "", and which one this is. Ok is false where that is this
+// cell, where no cell has both, and where the volume is of no site.
+func (s *Service) Elsewhere(ctx context.Context, lock cluster.LockName, file cluster.FileName) (at serving.CellServers, own cluster.CellID, ok bool) {
+	why, has := s.WrongCell(ctx, lock, file)
+	if why == "" {
+		return at, 0, false
+	}
+	if apart, _ := s.Parted(ctx, lock, file); apart && lock != "" && file != "" {
+		return at, 0, false
+	}
+	cells := s.b.Status().Cells
+	i := slices.IndexFunc(cells, func(c serving.CellServers) bool { return c.Cell == has })
+	if i < 0 {
+		return at, 0, false
+	}
+	return cells[i], s.owned(ctx).Cell, true // which has refused the names
 }
 
 // forStrangers takes out of a status what tells more than where the servers are, and whether they live.

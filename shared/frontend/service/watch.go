@@ -92,6 +92,9 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 		return x.refuse(err)
 	}
 	defer end()
+	if why, _ := s.owned(ctx).Refuses(x.o.Lock, ""); why != "" { // it would show nothing, for ever
+		return x.end(0, cluster.StatusWrongCell, why)
+	}
 	ctx, leave := s.WhilePermitted(ctx, check)
 	defer leave()
 	err = s.watch(ctx, x, q, begun)

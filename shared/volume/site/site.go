@@ -4,7 +4,7 @@
 // files among them.
 //
 //	SITE.init   what the site is made with; published complete, by one link; it stays
-//	cells/<k>/  the volume of cell k, of which CLUSTER says what it owns
+//	cells/<k>/  the volume of cell k, of which CLUSTER says what it owns; it may be elsewhere
 //	SITE        where the directories of the cells are; linked when all of them are volumes
 //
 // Nothing is decided by these two files once the volumes are there: a cell owns what its own log says. SITE only says where to look, and
@@ -12,11 +12,14 @@
 package site
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -51,7 +54,12 @@ type Plan struct {
 	Division cluster.Division `json:"division"`
 	// Servers are those of each cell, by its number.
 	Servers []cluster.Members `json:"servers"`
+	// Paths are the directories of the volumes that are not at CellPath: absolute, so they may be on another filesystem.
+	Paths map[cluster.CellID]string `json:"paths,omitempty"`
 }
+
+// Path returns the path of a cell's volume, relative to the site or absolute.
+func (p *Plan) Path(cell cluster.CellID) string { return cmp.Or(p.Paths[cell], CellPath(cell)) }
 
 // Own returns what a cell of the plan owns.
 func (p *Plan) Own(cell cluster.CellID) *cluster.Own {
@@ -66,7 +74,7 @@ func (p *Plan) text() string {
 	return string(b)
 }
 
-// Validate checks that the plan has servers for each cell, and that no address is that of two.
+// Validate checks that the plan has servers for each cell, that no address is that of two, and that no volume is within another.
 func (p *Plan) Validate() error {
 	if p.Format != Format {
 		return fmt.Errorf("%s has format %d, this binary knows %d", PlanName, p.Format, Format)
@@ -77,6 +85,9 @@ func (p *Plan) Validate() error {
 	cells := p.Division.Cells()
 	if n := len(cells); int(cells[n-1]) != n-1 || len(p.Servers) != n {
 		return fmt.Errorf("there are servers for %d cells, and names for cells %v", len(p.Servers), cells)
+	}
+	if err := p.checkPaths(); err != nil {
+		return err
 	}
 	used := map[string]string{}
 	for k, servers := range p.Servers {
@@ -90,6 +101,25 @@ func (p *Plan) Validate() error {
 					return fmt.Errorf("%s and %s share the address %s: leave more ports between clients and servers", other, of, addr)
 				}
 				used[addr] = of
+			}
+		}
+	}
+	return nil
+}
+
+// checkPaths checks the paths of volumes by themselves.
+func (p *Plan) checkPaths() error {
+	for _, k := range slices.Sorted(maps.Keys(p.Paths)) {
+		at := p.Paths[k]
+		if int(k) >= len(p.Servers) {
+			return fmt.Errorf("there is a path for %v, and no such cell", k)
+		}
+		if !path.IsAbs(at) || at != path.Clean(at) || at == "/" {
+			return fmt.Errorf("%v: %q is not the absolute path of a directory, without .. and such", k, at)
+		}
+		for other, x := range p.Paths {
+			if other != k && strings.HasPrefix(at+"/", x+"/") {
+				return fmt.Errorf("%v would be at %s, and %v at %s: give each a directory beside the other", other, x, k, at)
 			}
 		}
 	}
@@ -147,13 +177,13 @@ func Begin(fsys vfs.FS, p Plan) (Plan, error) {
 	if err := publish(fsys, p.Site, PlanName, p); err != nil && !errors.Is(err, fs.ErrExist) {
 		return p, fmt.Errorf("site init: %w", err)
 	}
-	begun, err := readPlan(fsys)
+	begun, err := ReadPlan(fsys)
 	if err != nil {
 		return p, fmt.Errorf("site init: %w", err)
 	}
 	p.Site = begun.Site
 	if begun.text() != p.text() {
-		return begun, errors.New("site init: another init began here with other cells, pins or servers: repeat that one or empty the directory")
+		return begun, errors.New("site init: another init began here with other cells, pins, paths or servers: repeat that one or empty the directory")
 	}
 	if err := fsys.Mkdir(CellsDir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return begun, fmt.Errorf("site init: %w", err)
@@ -165,7 +195,7 @@ func Begin(fsys vfs.FS, p Plan) (Plan, error) {
 func Finish(fsys vfs.FS, p Plan) error {
 	s := Site{Format: Format, ID: p.Site}
 	for _, c := range p.Division.Cells() {
-		s.Cells = append(s.Cells, Cell{Cell: c, Path: CellPath(c)})
+		s.Cells = append(s.Cells, Cell{Cell: c, Path: p.Path(c)})
 	}
 	for _, dir := range []string{CellsDir, "."} {
 		if err := fsys.SyncDir(dir); err != nil {
@@ -204,7 +234,8 @@ func publish(fsys vfs.FS, id cluster.ID, name string, content any) error {
 	return err
 }
 
-func readPlan(fsys vfs.FS) (p Plan, err error) {
+// ReadPlan returns the content of SITE.init, with which a site was made.
+func ReadPlan(fsys vfs.FS) (p Plan, err error) {
 	b, err := vfs.ReadFile(fsys, PlanName, vfs.FlagRead)
 	if err != nil {
 		return p, err

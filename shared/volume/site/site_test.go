@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
-// plan is a site of two cells and a third one with a pinned prefix only.
+// plan is a site of two cells and a third one with a pinned prefix only, on a volume elsewhere.
 func plan(t *testing.T, id byte) site.Plan {
 	t.Helper()
 	d, err := cluster.Divide(2, []cluster.Pin{{Prefix: "billing/", Cell: 2}})
@@ -28,6 +28,7 @@ func plan(t *testing.T, id byte) site.Plan {
 	for k := range 3 {
 		p.Servers = append(p.Servers, cluster.Members{{ID: 1, Client: fmt.Sprintf("h:%d", 1+k), Peer: fmt.Sprintf("h:%d", 11+k)}})
 	}
+	p.Paths = map[cluster.CellID]string{2: "/fast/2"}
 	return p
 }
 
@@ -57,7 +58,7 @@ func TestSiteIsMadeAndRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := site.Read(host(d.DurableClone(nil), 2))
-	if err != nil || s.ID != (cluster.ID{7}) || len(s.Cells) != 3 || s.Cells[2] != (site.Cell{Cell: 2, Path: "cells/2"}) {
+	if err != nil || s.ID != (cluster.ID{7}) || len(s.Cells) != 3 || s.Cells[1] != (site.Cell{Cell: 1, Path: "cells/1"}) || s.Cells[2] != (site.Cell{Cell: 2, Path: "/fast/2"}) {
 		t.Errorf("after a power loss: %+v, %v", s, err)
 	}
 	m := new(cluster.SiteMap)
@@ -167,8 +168,13 @@ func TestSiteInitRefuses(t *testing.T) {
 	if _, err := site.Begin(host(d, 1), plan(t, 7)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := site.Begin(host(d, 1), other); err == nil || !strings.Contains(err.Error(), "another init began here with other cells, pins or servers") {
+	if _, err := site.Begin(host(d, 1), other); err == nil || !strings.Contains(err.Error(), "another init began here with other cells, pins, paths or servers") {
 		t.Errorf("other servers: %v", err)
+	}
+	other = plan(t, 8)
+	other.Paths = map[cluster.CellID]string{1: "/fast/1"}
+	if _, err := site.Begin(host(d, 1), other); err == nil || !strings.Contains(err.Error(), "another init began here with other cells, pins, paths or servers") {
+		t.Errorf("another path: %v", err)
 	}
 	for _, name := range []string{"thesis.tex", "cells/0/CLUSTER"} {
 		d := volumetest.New(1)
@@ -185,6 +191,12 @@ func TestSiteInitRefuses(t *testing.T) {
 		"no servers":       func(p *site.Plan) { p.Servers[1] = nil },
 		"a shared address": func(p *site.Plan) { p.Servers[2][0].Peer = p.Servers[0][0].Client },
 		"no division":      func(p *site.Plan) { p.Division.Ranges = nil },
+		"a relative path":  func(p *site.Plan) { p.Paths = map[cluster.CellID]string{1: "fast"} },
+		"a path with ..":   func(p *site.Plan) { p.Paths = map[cluster.CellID]string{1: "/fast/../1"} },
+		"the root":         func(p *site.Plan) { p.Paths = map[cluster.CellID]string{1: "/"} },
+		"one path for two": func(p *site.Plan) { p.Paths = map[cluster.CellID]string{1: "/fast", 2: "/fast"} },
+		"a path in one":    func(p *site.Plan) { p.Paths = map[cluster.CellID]string{1: "/fast/1", 2: "/fast"} },
+		"a path of no one": func(p *site.Plan) { p.Paths = map[cluster.CellID]string{3: "/fast"} },
 	} {
 		p := plan(t, 7)
 		if change(&p); p.Validate() == nil {

@@ -37,7 +37,7 @@ export function parse(text) {
 }
 
 function options(signal, more = {}) {
-  const headers = { ...more.headers };
+  const headers = { "Holdfast-Page": "1", ...more.headers };
   if (credential.get()) headers.Authorization = "Bearer " + credential.get();
   return { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer", ...more, signal, headers };
 }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package httpapi
+
+import (
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/terraform"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/sitemap"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// pageHeader is in requests of the own page. Browsers do not say everywhere that a script asks.
+const pageHeader = "Holdfast-Page"
+
+// lead makes an answer WRONG_CELL one that leads its client to a server of the cell that has these names: 307, which clients that follow
+// redirects repeat there as it was, and nothing was done here. The others read the answer, which is the same.
+func (h *Handler) lead(w http.ResponseWriter, r *http.Request, x *reply, lock cluster.LockName, file cluster.FileName) {
+	if x.status != cluster.StatusWrongCell || !mayFollow(r) {
+		return
+	}
+	cell, own, ok := h.s.Elsewhere(r.Context(), lock, file)
+	from := serving.RemoteOf(r.Context())
+	if ok && serving.ThroughGateway(from) { // whose client stays with it
+		cell.Clients = sitemap.Through([]string{r.Host}, own, cell.Cell)
+	}
+	if !ok || len(cell.Clients) == 0 || cell.ClusterID == "" { // others may be at addresses that were only planned
+		return
+	}
+	scheme := "https" // who asked over TLS is never sent to plain text
+	if serving.PlainTCP(from) {
+		if cell.TLSOnly { // what may be said in plain text on this host is not to leave it
+			return
+		}
+		scheme = "http"
+	}
+	there := url.URL{Scheme: scheme, Host: nearest(cell.Clients, r.Host), Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+	w.Header().Set("Location", there.String())
+	x.code = http.StatusTemporaryRedirect
+}
+
+// mayFollow reports whether the client of a request could follow a redirect. The socket of a server leads to one cell only;
+// a proxy or another server sends the answer on, and what was said to a proxy over TLS came from it in plain text; who names a cluster would be
+// refused by that of the other cell; and the script of a page would see nothing but that its browser did not let it go there.
+func mayFollow(r *http.Request) bool {
+	if _, tcp := serving.PlainAddr(serving.RemoteOf(r.Context())).(*net.TCPAddr); !tcp {
+		return false
+	}
+	for _, name := range []string{forwardedHeader, clusterHeader, pageHeader, "Origin", "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto"} {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return mode == "" || mode == "navigate"
+}
+
+// nearest returns the address on the host that was asked, which its client reached a moment ago, else any.
+func nearest(all []string, asked string) string {
+	host := (&url.URL{Host: asked}).Hostname()
+	for _, at := range all {
+		if on, _, err := net.SplitHostPort(at); err == nil && strings.EqualFold(on, host) {
+			return at
+		}
+	}
+	return all[rand.IntN(len(all))]
+}
+
+// namesOf returns which lock or file a GET is about: by its path, or by its parameter.
+func namesOf(r *http.Request) (cluster.LockName, cluster.FileName) {
+	name := r.PathValue("name")
+	switch {
+	case name == "":
+		return cluster.LockName(r.URL.Query().Get("lock")), ""
+	case strings.HasPrefix(r.URL.Path, terraformPath):
+		return terraform.Name(name).Lock(), ""
+	case strings.HasPrefix(r.URL.Path, "/v1/files/"), strings.HasPrefix(r.URL.Path, "/v1/blame/"):
+		return "", cluster.FileName(name)
+	}
+	return cluster.LockName(name), ""
+}
+
+// sendRefusal answers a GET that was refused.
+func (h *Handler) sendRefusal(w http.ResponseWriter, r *http.Request, a *pb.Answer) {
+	if a.GetStatus() == pb.Status_STATUS_WRONG_CELL { // not all that refuses says which cell it is
+		lock, file := namesOf(r)
+		_, has := h.s.WrongCell(r.Context(), lock, file)
+		a.Cell = uint32(has)
+	}
+	h.sendLeading(w, r, answerReply(a, 0))
+}
+
+// sendLeading sends the answer to a GET, and leads its client to the cell that has what it asked for, if that is another one.
+func (h *Handler) sendLeading(w http.ResponseWriter, r *http.Request, x reply) {
+	lock, file := namesOf(r)
+	h.lead(w, r, &x, lock, file)
+	h.send(w, x)
+}
+
+// sendElsewhere answers a GET that is about another cell, and reports whether it did.
+func (h *Handler) sendElsewhere(w http.ResponseWriter, r *http.Request) bool {
+	lock, file := namesOf(r)
+	why, _ := h.s.WrongCell(r.Context(), lock, file)
+	if why != "" {
+		h.sendRefusal(w, r, &pb.Answer{Status: pb.Status_STATUS_WRONG_CELL, Message: why})
+	}
+	return why != ""
+}
