@@ -100,6 +100,11 @@ func (c *Client) giveBack(ctx context.Context, l *Lock) error {
 
 // acquireInTime is Acquire without hooks.
 func (c *Client) acquireInTime(ctx context.Context, lock LockName, o AcquireOptions) (*Lock, error) {
+	return inCell(ctx, c, &call{op: "acquire", lock: lock}, string(lock), func(c *Client) (*Lock, error) { return c.acquireHere(ctx, lock, o) })
+}
+
+// acquireHere acquires a lock of the Client's own cell.
+func (c *Client) acquireHere(ctx context.Context, lock LockName, o AcquireOptions) (*Lock, error) {
 	if o.TTL == 0 {
 		o.TTL = DefaultTTL
 	}

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -18,8 +19,10 @@ import (
 // free, and is no error.
 func (c *Client) Get(ctx context.Context, lock LockName) (LockInfo, error) {
 	k := &call{op: "get", lock: lock}
-	r, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
-		return s.GetLock(ctx, &pb.GetLockRequest{Lock: string(lock), PrimaryOnly: true})
+	r, err := inCell(ctx, c, k, string(lock), func(c *Client) (*pb.GetLockResponse, error) {
+		return question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
+			return s.GetLock(ctx, &pb.GetLockRequest{Lock: string(lock), PrimaryOnly: true})
+		})
 	})
 	if err != nil {
 		return LockInfo{}, err
@@ -31,8 +34,15 @@ func (c *Client) Get(ctx context.Context, lock LockName) (LockInfo, error) {
 
 // List yields the locks whose names begin with prefix, in order of their names,
 // page by page: each page is current, all together are no snapshot. It ends
-// after an error.
+// after an error. Of a site, it yields the locks of all cells; those of a cell that does not answer are missing, and the error comes
+// last.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[LockInfo, error] {
+	return everywhere(ctx, c, &call{op: "list"}, prefix, func(l LockInfo) string { return string(l.Name) },
+		func(c *Client) iter.Seq2[LockInfo, error] { return c.list(ctx, prefix) })
+}
+
+// list lists the locks of the Client's own cell.
+func (c *Client) list(ctx context.Context, prefix string) iter.Seq2[LockInfo, error] {
 	return func(yield func(LockInfo, error) bool) {
 		for after := ""; ; {
 			r, err := question(ctx, c, &call{op: "list"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListLocksResponse, error) {
@@ -71,8 +81,10 @@ type Verified struct {
 // never accept an old holder keeps the highest token that it has seen: see package fencing.
 func (c *Client) Verify(ctx context.Context, lock LockName, token Token) (Verified, error) {
 	k := &call{op: "verify", lock: lock}
-	a, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
-		return s.Verify(ctx, &pb.VerifyRequest{Lock: string(lock), Token: uint64(token)})
+	a, err := inCell(ctx, c, k, string(lock), func(c *Client) (*pb.Answer, error) {
+		return question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+			return s.Verify(ctx, &pb.VerifyRequest{Lock: string(lock), Token: uint64(token)})
+		})
 	})
 	if err != nil {
 		return Verified{}, err
@@ -83,7 +95,12 @@ func (c *Client) Verify(ctx context.Context, lock LockName, token Token) (Verifi
 // Outcome returns what became of a request of any client. It changes nothing. For a request that
 // the service does not know the state is "not_seen", which is no error.
 func (c *Client) Outcome(ctx context.Context, client ClientID, request RequestID) (OutcomeInfo, error) {
-	r, err := question(ctx, c, &call{op: "outcome"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
+	k := &call{op: "outcome"}
+	c, err := c.ofClient(ctx, k, client)
+	if err != nil {
+		return OutcomeInfo{}, err
+	}
+	r, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
 		r, err := s.Outcome(ctx, &pb.OutcomeRequest{ClientId: string(client), RequestId: uint64(request)})
 		if err == nil && r.GetAgeMs() > 0 {
 			// A replica may be late, and callers act upon "not_seen".
@@ -105,6 +122,10 @@ func (c *Client) Cancel(ctx context.Context, client ClientID, request RequestID)
 	k := &call{op: "cancel"}
 	if err := client.Validate(); err != nil {
 		return OutcomeInfo{}, k.fail(wire.Invalid(err.Error()))
+	}
+	c, err := c.ofClient(ctx, k, client)
+	if err != nil {
+		return OutcomeInfo{}, err
 	}
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
@@ -136,25 +157,32 @@ func (c *Client) Cancel(ctx context.Context, client ClientID, request RequestID)
 // when the grace is over, unless it has ended before. It returns ErrInvalidToken if there is no
 // such grant.
 func (c *Client) Break(ctx context.Context, lock LockName, o BreakOptions) error {
+	k := &call{op: "break", lock: lock}
 	if err := checkText(o.Actor, o.Reason); err != nil {
-		return (&call{op: "break", lock: lock}).fail(err)
+		return k.fail(err)
 	}
+	_, err := inCell(ctx, c, k, string(lock), func(c *Client) (*pb.Answer, error) { return c.breakHere(ctx, lock, o) })
+	return err
+}
+
+// breakHere is Break of a lock of the Client's own cell.
+func (c *Client) breakHere(ctx context.Context, lock LockName, o BreakOptions) (*pb.Answer, error) {
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
-		return (&call{op: "break", lock: lock}).fail(err)
+		return nil, (&call{op: "break", lock: lock}).fail(err)
 	}
 	defer end()
-	_, err = c.change(ctx, order{op: "break", lock: lock, from: c.main}, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+	return c.change(ctx, order{op: "break", lock: lock, from: c.main}, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.BreakLock(ctx, &pb.BreakLockRequest{
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater,
 			Lock: string(lock), Token: uint64(o.Token), Actor: o.Actor, Reason: o.Reason, GraceMs: wire.CeilMillis(o.Grace),
 		})
 	})
-	return err
 }
 
 // Status returns the state of the cluster as the primary sees it, or as any server does if there
-// is no primary.
+// is no primary. Of a site, it is the state of the cell whose servers or volume the Endpoints are. Where they are the directory of the site,
+// that is the first cell whose volume can be read. Cell has the others.
 func (c *Client) Status(ctx context.Context) (StatusInfo, error) {
 	k := &call{op: "status"}
 	ctx, end, err := c.begin(ctx)
@@ -162,10 +190,19 @@ func (c *Client) Status(ctx context.Context) (StatusInfo, error) {
 		return StatusInfo{}, k.fail(err)
 	}
 	defer end()
+	r, err := c.status(ctx, k)
+	if err != nil {
+		return StatusInfo{}, err
+	}
+	return statusInfoOf(r), nil
+}
+
+// status returns the answer of the primary, or of any server.
+func (c *Client) status(ctx context.Context, k *call) (*pb.StatusResponse, error) {
 	c.servers.locate(ctx)
 	if p := c.servers.primary(); p != nil {
 		if r, err := c.statusOf(ctx, p); err == nil {
-			return statusInfoOf(r), nil
+			return r, nil
 		}
 	}
 	return c.statusOfAny(ctx, k)
@@ -183,7 +220,7 @@ func (c *Client) statusOf(ctx context.Context, v *server) (*pb.StatusResponse, e
 
 // statusOfAny returns the first answer of any server. It asks each once: a caller of Status wants
 // to know now that there is none.
-func (c *Client) statusOfAny(ctx context.Context, k *call) (StatusInfo, error) {
+func (c *Client) statusOfAny(ctx context.Context, k *call) (*pb.StatusResponse, error) {
 	type answer struct {
 		r   *pb.StatusResponse
 		err error
@@ -202,17 +239,20 @@ func (c *Client) statusOfAny(ctx context.Context, k *call) (StatusInfo, error) {
 	for range all {
 		a := <-answers
 		if a.err == nil {
-			return statusInfoOf(a.r), nil
+			return a.r, nil
 		}
 		errs = append(errs, a.err)
 	}
-	return StatusInfo{}, k.fail(errors.Join(errs...))
+	return nil, k.fail(errors.Join(errs...))
 }
 
-// Handover asks the primary to hand its role over, to a server or with 0 to the lowest able one,
-// and returns the next primary.
+// Handover asks the primary to hand its role over, to a server or with 0 to the able one that comes first,
+// and returns the next primary. Where the endpoint is the directory of a site, which has as many primaries as cells, it is refused: see Cell.
 func (c *Client) Handover(ctx context.Context, to ServerID) (ServerID, error) {
 	k := &call{op: "hand over"}
+	if !c.single && join.IsSite(c.given.Endpoints) {
+		return 0, k.fail(wire.Invalid("each cell of the site has a primary: use the Client of one cell"))
+	}
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return 0, k.fail(err)

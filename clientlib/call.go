@@ -365,9 +365,10 @@ func (c *Client) settled(k *call, from *server, r any, before bool) {
 	c.servers.believe(from, epoch)
 	c.servers.refresh(from)
 	a, ok := r.(*pb.Answer)
-	// A receipt speaks for all attempts; so does a refusal for ever. Any other
-	// refusal speaks for this attempt only.
-	k.unknown = before && ok && !retry.Decided(wire.FromStatus(a.GetStatus()), a.GetCommitted(), k.op != "break")
+	// A receipt speaks for all attempts; so does a refusal for ever, as that of a cell which never has the name. Any
+	// other refusal speaks for this attempt only.
+	said := wire.FromStatus(a.GetStatus())
+	k.unknown = before && ok && said != cluster.StatusWrongCell && !retry.Decided(said, a.GetCommitted(), k.op != "break")
 }
 
 // follow decides where the next attempt goes after one at to that failed.

@@ -3,7 +3,7 @@
 package clientlib
 
 // The mutexes of this package are held in this order, the next one only where it says so: Client.mu, leaseRenewer.mu, Lock.mu.
-// registration.mu, sequence.mu, servers.mu and session.mu are held alone. None is held during a call.
+// registration.mu, sequence.mu, servers.mu, session.mu and cells.mu are held alone. None is held during a call.
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -30,6 +31,9 @@ const (
 // with Close.
 type Client struct {
 	opt     Options
+	given   Options // as the user gave them, for the Clients of further cells
+	single  bool    // it is for one cell only, whatever others there are
+	cells   cells
 	servers *servers
 	renewer *leaseRenewer
 	holder  *pb.Holder // of Options, as it is sent; never changed
@@ -58,12 +62,22 @@ type Client struct {
 
 // New makes a client. It returns an error if the options are wrong. It does not use the network:
 // the first call does.
-func New(o Options) (*Client, error) {
-	o, err := o.complete()
+func New(o Options) (*Client, error) { return newClient(o, false) }
+
+// newClient makes a client, for a single cell if it is one of a site.
+func newClient(o Options, single bool) (_ *Client, err error) {
+	c := &Client{given: o, single: single, cut: make(chan struct{}), gone: make(chan struct{})}
+	c.cells.own = c
+	if dir := join.SiteDirectory(o.Endpoints); dir != "" && !single {
+		o, err = c.cells.begin(o, dir)
+	}
+	if err == nil {
+		o, err = o.complete()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
-	c := &Client{opt: o, cut: make(chan struct{}), gone: make(chan struct{}), holder: o.Holder.proto()}
+	c.opt, c.holder = o, o.Holder.proto()
 	c.main = newRegistration(c)
 	c.renewer = newLeaseRenewer(c)
 	if c.servers, err = newServers(c, c.renewer.loseAll); err != nil {
@@ -94,6 +108,7 @@ func (c *Client) Close() error {
 	}
 	defer close(c.gone)
 	c.end(ErrClosed)
+	c.cells.close()
 	c.calls.Wait() // from here on nothing new goes to the background
 	holding := c.renewer.holders()
 	c.renewer.close()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -597,9 +598,12 @@ func TestRoundDoesNotWaitForASilentServer(t *testing.T) {
 		c, _ := pipedClient(t, s)
 		defer c.Close()
 		began := time.Now()
-		c.servers.locate(t.Context())
+		f := c.servers.locate(t.Context())
 		if took := time.Since(began); took > 2*probeTime {
 			t.Errorf("it took %v", took)
+		}
+		if f.err == nil || !strings.Contains(f.err.Error(), "s:1") {
+			t.Errorf("the error is %v, and does not name the silent server", f.err)
 		}
 	})
 }

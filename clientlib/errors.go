@@ -134,8 +134,6 @@ func advice(err error, client ClientID) string {
 		return "read anew what the lock protects: acquire it without AfterToken"
 	case cluster.StatusOtherLimit:
 		return "use the Limit of the others, or another lock"
-	case cluster.StatusWrongCell:
-		return "connect to the servers of that cell"
 	case cluster.StatusTooLarge:
 		return fmt.Sprintf("append at most %d bytes at a time", MaxAppend)
 	case cluster.StatusStorageUnavailable:

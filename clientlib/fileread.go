@@ -25,8 +25,14 @@ func fileInfoOf(f *pb.File) FileInfo {
 }
 
 // Files yields the protected files whose names begin with prefix, in order of their names,
-// page by page: each page is current, all together are no snapshot. It ends after an error.
+// page by page: each page is current, all together are no snapshot. It ends after an error. Of a site, it is like List.
 func (c *Client) Files(ctx context.Context, prefix string) iter.Seq2[FileInfo, error] {
+	return everywhere(ctx, c, &call{op: "list files"}, prefix, func(f FileInfo) string { return string(f.Name) },
+		func(c *Client) iter.Seq2[FileInfo, error] { return c.files(ctx, prefix) })
+}
+
+// files lists the files of the Client's own cell.
+func (c *Client) files(ctx context.Context, prefix string) iter.Seq2[FileInfo, error] {
 	return func(yield func(FileInfo, error) bool) {
 		for after := ""; ; {
 			r, err := question(ctx, c, &call{op: "list files"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListFilesResponse, error) {
@@ -82,8 +88,10 @@ func (c *Client) ReadFile(ctx context.Context, file FileName, o ReadOptions) (Fi
 	if o.Limit < 0 || o.Limit > MaxAppend {
 		return FilePiece{}, k.fail(wire.Invalid(fmt.Sprintf("limit %d: use 0 to %d", o.Limit, MaxAppend)))
 	}
-	r, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.ReadFileResponse, error) {
-		return s.ReadFile(ctx, &pb.ReadFileRequest{File: string(file), Generation: uint64(o.Generation), Offset: o.Offset, Limit: uint32(o.Limit)})
+	r, err := inCell(ctx, c, k, string(file), func(c *Client) (*pb.ReadFileResponse, error) {
+		return question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.ReadFileResponse, error) {
+			return s.ReadFile(ctx, &pb.ReadFileRequest{File: string(file), Generation: uint64(o.Generation), Offset: o.Offset, Limit: uint32(o.Limit)})
+		})
 	})
 	if err != nil {
 		return FilePiece{}, err
@@ -115,6 +123,7 @@ type Follower struct {
 	ctx  *mergedContext
 	stop context.CancelCauseFunc
 
+	placed bool       // c is that of the file's cell
 	stream fileStream // nil when there is none
 	to     *server
 	hang   func() // ends the stream
@@ -239,6 +248,13 @@ func (f *Follower) drop() {
 func (f *Follower) connect() error {
 	if f.stream != nil {
 		return nil
+	}
+	if !f.placed {
+		at, err := f.c.where(f.ctx, f.k, LockName(f.file), "")
+		if err != nil {
+			return err
+		}
+		f.c, f.placed = at, true
 	}
 	f.k.tries++
 	if f.to = f.c.servers.primary(); f.to == nil {

@@ -91,7 +91,7 @@ type PastGrant struct {
 }
 
 // History returns one page of the history of grants: which ended, when and why, and which have not. The history is kept
-// for people; it is bounded, and says what it lacks.
+// for people; it is bounded, and says what it lacks. That of several cells of a site is refused, as they have no common order: see Cell.
 func (c *Client) History(ctx context.Context, q HistoryQuery) (HistoryPage, error) {
 	k := &call{op: "history", lock: q.Lock}
 	switch {
@@ -109,6 +109,10 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (HistoryPage, erro
 		m.Target = &pb.HistoryRequest_Lock{Lock: string(q.Lock)}
 	case q.Prefix != "" || q.Token == 0:
 		m.Target = &pb.HistoryRequest_Prefix{Prefix: q.Prefix}
+	}
+	c, err := c.where(ctx, k, q.Lock, q.Prefix)
+	if err != nil {
+		return HistoryPage{}, err
 	}
 	r, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.HistoryResponse, error) {
 		return s.History(ctx, m)

@@ -108,7 +108,7 @@ func (l *Lock) reportEnd() {
 	if !l.handed.Load() || !l.reported.CompareAndSwap(false, true) {
 		return
 	}
-	h, held := &l.c.opt.Hooks, l.c.opt.Clock.Now()-l.since
+	h, held := &l.client().opt.Hooks, l.client().opt.Clock.Now()-l.since
 	cause := context.Cause(l.ctx)
 	if lost, ok := errors.AsType[*LostError](cause); ok {
 		if h.Lost != nil {

@@ -22,7 +22,7 @@ import (
 // Lock is the handle of a grant: of a lock that is held, or was. It is safe for use by several
 // goroutines.
 type Lock struct {
-	c     *Client
+	c     atomic.Pointer[Client] // of the lock's cell; an attached one may be moved there once
 	name  LockName
 	token Token
 	epoch Epoch
@@ -59,7 +59,8 @@ type Lock struct {
 }
 
 func newLock(c *Client, name LockName, token Token, epoch Epoch) *Lock {
-	l := &Lock{c: c, name: name, token: token, epoch: epoch}
+	l := &Lock{name: name, token: token, epoch: epoch}
+	l.c.Store(c)
 	var cancel context.CancelCauseFunc
 	l.ctx, cancel = context.WithCancelCause(context.Background())
 	l.end = func(cause error) {
@@ -78,7 +79,37 @@ func newLock(c *Client, name LockName, token Token, epoch Epoch) *Lock {
 // it is kept until the lock is lost or released or the Client is closed. Only a token that is
 // attached before the Acquire of this very Client has returned has two handles.
 func (c *Client) Attach(lock LockName, token Token) *Lock {
+	if _, at := c.cells.known(string(lock)); at != nil && len(c.renewer.held(lock, token)) == 0 {
+		c = at
+	}
 	return c.renewer.attach(newLock(c, lock, token, 0))
+}
+
+// client is the Client whose connections and renewals the lock has.
+func (l *Lock) client() *Client { return l.c.Load() }
+
+// move moves the handle of an attached lock to the Client of the lock's cell. Attach itself asks nobody where that is.
+func (l *Lock) move(ctx context.Context, op string) error {
+	c := l.client()
+	if l.from != nil || c.single {
+		return nil
+	}
+	to, err := c.where(ctx, &call{op: op, lock: l.name}, l.name, "")
+	if err != nil || to == c {
+		return err
+	}
+	there := to.renewer.attach(l) == l // before any goroutine renews it there: from then on its lease is counted
+	if there {
+		l.c.CompareAndSwap(c, to)
+	}
+	c.renewer.remove(l)
+	if !there {
+		return l.invalid(op, wire.Invalid(fmt.Sprintf("token %d has a handle already: use that one", l.token)))
+	}
+	if l.ctx.Err() != nil { // it was lost meanwhile, and may have been removed before
+		to.renewer.remove(l)
+	}
+	return nil
 }
 
 // Name returns the name of the lock.
@@ -110,7 +141,7 @@ func (l *Lock) Expires() time.Time {
 	if !l.mu.counted {
 		return time.Time{}
 	}
-	return time.Now().Add(l.mu.deadline - fresh(l.c.opt.Clock))
+	return time.Now().Add(l.mu.deadline - fresh(l.client().opt.Clock))
 }
 
 // Renew extends the lease now. Locks that were acquired without Heartbeat are renewed by the
@@ -124,7 +155,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 	if err := l.renew(ctx); err != nil {
 		return l.check(err)
 	}
-	l.c.renewer.watch(l)
+	l.client().renewer.watch(l)
 	return l.stillHeld()
 }
 
@@ -217,7 +248,7 @@ func (l *Lock) SetMetadata(ctx context.Context, metadata string) error {
 		return err
 	}
 	defer end()
-	_, err = l.c.change(ctx, order{op: "set metadata", lock: l.name, from: l.c.main},
+	_, err = l.client().change(ctx, order{op: "set metadata", lock: l.name, from: l.client().main},
 		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 			return s.SetMetadata(ctx, &pb.SetMetadataRequest{
 				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), Metadata: metadata,
@@ -235,7 +266,7 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	_, err = l.c.change(ctx, order{op: "downgrade", lock: l.name, from: l.c.main},
+	_, err = l.client().change(ctx, order{op: "downgrade", lock: l.name, from: l.client().main},
 		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 			return s.Downgrade(ctx, &pb.DowngradeRequest{
 				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token),
@@ -257,9 +288,9 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	defer end()
 	var sent time.Duration
-	a, err := l.c.change(ctx, order{op: "extend", lock: l.name, from: l.c.main},
+	a, err := l.client().change(ctx, order{op: "extend", lock: l.name, from: l.client().main},
 		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
-			sent = l.c.opt.Clock.Now()
+			sent = l.client().opt.Clock.Now()
 			return s.Extend(ctx, &pb.ExtendRequest{
 				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), TtlMs: wire.CeilMillis(ttl),
 			})
@@ -270,7 +301,7 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if err != nil {
 		return l.check(err)
 	}
-	l.c.renewer.extend(l, ttl, sent, min(wire.Millis(a.GetTtlMs()), ttl), LSN(a.GetLsn()))
+	l.client().renewer.extend(l, ttl, sent, min(wire.Millis(a.GetTtlMs()), ttl), LSN(a.GetLsn()))
 	return l.stillHeld()
 }
 
@@ -293,7 +324,7 @@ func (l *Lock) changeFile(ctx context.Context, op string, file FileName, send se
 		return Receipt{}, err
 	}
 	defer end()
-	a, err := l.c.change(ctx, order{op: op, lock: l.name, from: l.c.main}, send)
+	a, err := l.client().change(ctx, order{op: op, lock: l.name, from: l.client().main}, send)
 	var r Receipt
 	if a.GetReceipt() != nil {
 		r = receiptOf(a)
@@ -318,7 +349,10 @@ func (l *Lock) Done(ctx context.Context) error {
 }
 
 func (l *Lock) release(ctx context.Context, marks bool) error {
-	ctx, end, err := l.c.begin(ctx)
+	if err := l.move(ctx, "release"); err != nil {
+		return err
+	}
+	ctx, end, err := l.client().begin(ctx)
 	if err != nil {
 		return l.invalid("release", err)
 	}
@@ -333,10 +367,10 @@ func (l *Lock) release(ctx context.Context, marks bool) error {
 	l.end(ErrReleased)
 	// Until the service has answered, a keep-alive still lists the grant. It is no
 	// stray: released under another ID, it would turn this request into a loss.
-	defer l.c.renewer.leave(l.token)()
-	l.c.renewer.remove(l)
-	l.c.renewer.released(l)
-	_, err = l.c.change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: finishRequest, token: l.token}, releaseOf(l.name, l.token, marks))
+	defer l.client().renewer.leave(l.token)()
+	l.client().renewer.remove(l)
+	l.client().renewer.released(l)
+	_, err = l.client().change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: finishRequest, token: l.token}, releaseOf(l.name, l.token, marks))
 	unsure := l.endRelease(marks, err)
 	if !refused(err) {
 		return err
@@ -400,11 +434,14 @@ func (l *Lock) startRelease(ctx context.Context) (done bool, err error) {
 
 // begin admits a call that uses the token. A lost token is not used again.
 func (l *Lock) begin(ctx context.Context, op string) (context.Context, func(), error) {
-	l.c.renewer.endIfOver(l)
+	l.client().renewer.endIfOver(l)
 	if l.ctx.Err() != nil {
 		return nil, nil, context.Cause(l.ctx)
 	}
-	ctx, end, err := l.c.begin(ctx)
+	if err := l.move(ctx, op); err != nil {
+		return nil, nil, err
+	}
+	ctx, end, err := l.client().begin(ctx)
 	if err != nil {
 		return nil, nil, l.invalid(op, err)
 	}
@@ -425,7 +462,7 @@ func (l *Lock) releaser() *registration {
 	if l.from != nil {
 		return l.from
 	}
-	return l.c.main
+	return l.client().main
 }
 
 // invalid makes the error of a call that was not sent.
@@ -450,15 +487,15 @@ func (l *Lock) check(err error) error {
 // refused from any handle.
 func (l *Lock) lose(e *LostError) {
 	if l.ctx.Err() == nil {
-		if by := l.c.renewer.oversleptBy(l.TTL()); by > 0 && e.Reason.late() {
+		if by := l.client().renewer.oversleptBy(l.TTL()); by > 0 && e.Reason.late() {
 			e.Cause = &lateError{by.Round(time.Millisecond), e.Cause}
 		}
-		l.c.opt.Log.Warn("lock lost", "lock", l.name, "token", l.token, "reason", e.Reason, "cause", e.Cause)
+		l.client().opt.Log.Warn("lock lost", "lock", l.name, "token", l.token, "reason", e.Reason, "cause", e.Cause)
 	}
 	l.end(e)
-	l.c.renewer.remove(l)
+	l.client().renewer.remove(l)
 	if e.Reason == LossRefused {
-		for _, other := range l.c.renewer.held(l.name, l.token) {
+		for _, other := range l.client().renewer.held(l.name, l.token) {
 			other.lose(other.lost(LossRefused, e.Cause))
 		}
 	}
@@ -469,8 +506,8 @@ func (l *Lock) lose(e *LostError) {
 func (l *Lock) renew(ctx context.Context) error {
 	var sent time.Duration
 	k := &call{op: "renew", lock: l.name}
-	a, err := do(ctx, l.c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
-		sent = l.c.opt.Clock.Now()
+	a, err := do(ctx, l.client(), k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		sent = l.client().opt.Clock.Now()
 		return s.RenewLease(ctx, &pb.RenewLeaseRequest{Lock: string(l.name), Token: uint64(l.token)})
 	})
 	if err != nil {
@@ -505,7 +542,7 @@ func (l *Lock) grant(ttl, sent, left time.Duration, at LSN) {
 	l.mu.ttl, l.mu.alive = max(l.mu.ttl, ttl), max(l.mu.alive, at) // no TTL gets shorter
 	l.mu.extend(sent, left)
 	if l.mu.endangered {
-		l.updatePhase(l.c.opt.Clock.Now())
+		l.updatePhase(l.client().opt.Clock.Now())
 	}
 }
 

@@ -138,7 +138,7 @@ func (l *Lock) lost(why LossReason, cause error) *LostError {
 // failed is its text only: it was no answer to a request under this token.
 func (l *Lock) notRenewed() *LostError {
 	var cause error
-	now := fresh(l.c.opt.Clock)
+	now := fresh(l.client().opt.Clock)
 	switch limit := l.counted().limit; {
 	case limit > 0 && now >= limit:
 		return l.lost(LossHeldTooLong, errors.New("it was held for as long as it may be"))
@@ -362,16 +362,16 @@ type lossQuery struct {
 // askPrimary asks the primary for the present holders.
 func (s *lossQuery) askPrimary(ctx context.Context) error {
 	l := s.l
-	info, err := l.c.Get(ctx, l.name)
+	info, err := l.client().Get(ctx, l.name)
 	if err == nil && !info.holds(l.token) && !info.listsAll() {
 		// So many share the lock that no answer lists them.
-		if _, err = l.c.Verify(ctx, l.name, l.token); err == nil {
+		if _, err = l.client().Verify(ctx, l.name, l.token); err == nil {
 			s.live = true
 		} else if errors.Is(err, ErrInvalidToken) {
 			err = nil
 		}
 		if err == nil { // after that, so that a grant which is not live has ended before upto
-			info, err = l.c.Get(ctx, l.name)
+			info, err = l.client().Get(ctx, l.name)
 		}
 	}
 	s.upto, s.live = info.LSN, s.live || info.holds(l.token)
@@ -389,7 +389,7 @@ func (s *lossQuery) read(ctx context.Context, after LSN) (*LostError, error) {
 	if s.e.Final {
 		s.e.LastAppend = nil
 	}
-	for ev, err := range s.l.c.Watch(ctx, WatchOptions{
+	for ev, err := range s.l.client().Watch(ctx, WatchOptions{
 		Lock: s.l.name, After: after, Bookmark: lossBookmark,
 		Kinds: []EventKind{EventAppend, EventGrant, EventRelease, EventExpire, EventBreak},
 	}) {

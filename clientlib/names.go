@@ -37,6 +37,8 @@ type (
 	Generation = cluster.Generation
 	// ServerID is the number of a server, from 1. 0 is no server.
 	ServerID = cluster.ServerID
+	// CellID is the number of a cell of a site, from 0.
+	CellID = cluster.CellID
 	// Member is a server of the cluster with its addresses, host:port each.
 	Member = cluster.Member
 )
@@ -162,7 +164,7 @@ var (
 	// ErrLockChanged: somebody was granted the lock after AcquireOptions.AfterToken, or it is not known any more that nobody
 	// was. What was true of what the lock protects need not be true any more.
 	ErrLockChanged = wire.ErrLockChanged
-	// ErrWrongCell: another cell of the site has the lock or the file. A Client has the connections of one cell.
+	// ErrWrongCell: the lock and the file are of two cells of the site, or a Client of one cell was asked for what another one has.
 	ErrWrongCell = wire.ErrWrongCell
 	// ErrAlreadyDone: the slot of AcquireOptions.Once is done: nothing is left to do for it.
 	ErrAlreadyDone = wire.ErrAlreadyDone

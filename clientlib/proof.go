@@ -37,8 +37,8 @@ func (l *Lock) Proof(ctx context.Context) (Proof, error) {
 	defer end()
 	var sent time.Duration
 	k := &call{op: "prove", lock: l.name}
-	r, err := do(ctx, l.c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.ProveResponse, error) {
-		sent = l.c.opt.Clock.Now()
+	r, err := do(ctx, l.client(), k, func(ctx context.Context, s pb.LockServiceClient) (*pb.ProveResponse, error) {
+		sent = l.client().opt.Clock.Now()
 		return s.Prove(ctx, &pb.ProveRequest{Lock: string(l.name), Token: uint64(l.token)})
 	})
 	if status.Code(err) == codes.Unimplemented {
@@ -53,6 +53,6 @@ func (l *Lock) Proof(ctx context.Context) (Proof, error) {
 	if err := l.stillHeld(); err != nil {
 		return Proof{}, err
 	}
-	left := wire.Millis(r.GetTtlMs()) - (l.c.opt.Clock.Now() - sent)
+	left := wire.Millis(r.GetTtlMs()) - (l.client().opt.Clock.Now() - sent)
 	return Proof{Text: r.GetProof(), Remaining: max(left, 0), Shared: r.GetMode() == pb.Mode_MODE_SHARED}, nil
 }

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// probeTime is how long a server may take to report its role, once there is a connection to it.
+	// probeTime is how long a server may take to report its role. A round gives it askTime where a connection has to be made.
 	probeTime = 250 * time.Millisecond
 	// askTime is how long a server may take to answer a question. Those who ask wait as long as they want
 	// to; an answer that comes later is good for the next of them.
@@ -382,12 +382,13 @@ func (s *servers) locate(ctx context.Context) finding {
 // run is one round. It asks one server after the other until one says that it is the primary: each
 // server is a connection, and thousands of clients may look at the same time. The next one is asked
 // when the last one has answered, or was silent for a moment. When all are asked and one has answered
-// the round does not wait for long for the silent ones, for they are dead or paused. When none has answered, it
-// waits for connections that are being made: thousands of clients come to a new primary at the same time, and
-// if they began anew, the dead primary first, that would be most of the work of all machines.
+// the round does not wait for long for the silent ones, for they are dead or paused. When none has answered
+// after probeTime, it ends, unless a connection is being made: thousands of clients come to a new primary at the same
+// time, and if they began anew, the dead primary first, that would be most of the work of all machines. Then it waits until
+// all questions have ended.
 func (s *servers) run(ctx context.Context, p *probe) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	enough := time.NewTimer(probeTime)
 	defer enough.Stop()
 	all, known := s.list()
@@ -414,7 +415,7 @@ func (s *servers) run(ctx context.Context, p *probe) {
 			answered = len(all)
 		case <-enough.C:
 			if !slices.ContainsFunc(all, (*server).connects) {
-				answered = len(all)
+				cancel(context.DeadlineExceeded) // each question returns whom it did not hear
 			}
 		}
 		if p.found.rank == rankPrimary && p.found.epoch >= known {
@@ -507,6 +508,7 @@ func (s *servers) put(ctx context.Context, v *server) finding {
 		s.gateway.Store(true)
 	}
 	s.learn(r.GetMemberClients())
+	s.c.cells.heard(len(r.GetCells()) > 0)
 	f := finding{epoch: Epoch(r.GetEpoch())}
 	switch r.GetRole() {
 	case pb.Role_ROLE_PRIMARY:

@@ -94,7 +94,7 @@ var errUnanswered = errors.New("no renewal was answered")
 // State returns the state of the lock now, by this side's count and what the service has
 // reported.
 func (l *Lock) State() State {
-	l.c.renewer.endIfOver(l)
+	l.client().renewer.endIfOver(l)
 	count := l.counted()
 	final := count.counted && count.limit > 0 && count.deadline >= count.limit
 	if l.ctx.Err() != nil {
@@ -107,7 +107,7 @@ func (l *Lock) State() State {
 	why := l.trouble()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := fresh(l.c.opt.Clock)
+	now := fresh(l.client().opt.Clock)
 	l.updatePhase(now)
 	s := State{Phase: PhaseValid, Final: final, Asked: l.mu.asked}
 	if l.mu.counted {
@@ -188,7 +188,7 @@ func (l *Lock) trouble() error {
 	if l.heartbeat {
 		return errNoHeartbeat
 	}
-	return l.c.renewer.trouble(l.from)
+	return l.client().renewer.trouble(l.from)
 }
 
 // trouble returns why the last renewal from a registration failed, for a lock in jeopardy.

@@ -47,6 +47,8 @@ type WatchOptions struct {
 // milliseconds later than the primary would. The sequence ends with a *CallError: that
 // of ctx, a refusal, or that no server answered for Options.Budget. To go on, watch
 // after the last LSN. A loop that takes long over its events loses nothing, but may meet a reset.
+//
+// The locks of several cells of a site have no common order, so such a watch is refused: see Cell.
 func (c *Client) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		err := c.WatchBatches(ctx, o, func(b WatchBatch) error {
@@ -89,7 +91,12 @@ func (c *Client) WatchBatches(ctx context.Context, o WatchOptions, deliver func(
 	// It ends with Close, but Close does not wait for it: deliver may call it.
 	both := &mergedContext{Context: ctx, life: c.life}
 	defer both.end()
-	w := &watcher{c: c, o: o, k: &call{op: "watch", lock: o.Lock}, after: o.After, seen: o.After, deliver: deliver}
+	k := &call{op: "watch", lock: o.Lock}
+	c, err := c.where(both, k, o.Lock, o.Prefix)
+	if err != nil {
+		return err
+	}
+	w := &watcher{c: c, o: o, k: k, after: o.After, seen: o.After, deliver: deliver}
 	if err := w.run(both); err != nil {
 		return w.k.fail(err)
 	}

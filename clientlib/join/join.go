@@ -139,6 +139,43 @@ func IsPath(text string) bool {
 	return strings.HasPrefix(text, "/") || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../")
 }
 
+// SiteDirectory returns the directory of the site of which endpoints are the path, or of which they are the path of a volume below it; "" if
+// they are neither.
+func SiteDirectory(endpoints []string) string {
+	if len(endpoints) != 1 || !IsPath(endpoints[0]) {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(endpoints[0], siteFile)); err == nil {
+		return endpoints[0]
+	}
+	dir := filepath.Join(endpoints[0], "..", "..")
+	b, err := os.ReadFile(filepath.Join(dir, siteFile))
+	var s struct {
+		Cells []struct {
+			Path string `json:"path"`
+		} `json:"cells"`
+	}
+	if err != nil || json.Unmarshal(b, &s) != nil {
+		return ""
+	}
+	for _, c := range s.Cells {
+		if filepath.Join(dir, c.Path) != filepath.Clean(endpoints[0]) {
+			continue
+		}
+		if !IsPath(dir) { // Join took the dot that makes it an endpoint
+			dir = "./" + dir
+		}
+		return dir
+	}
+	return ""
+}
+
+// IsSite reports whether endpoints are the directory of a site of several volumes.
+func IsSite(endpoints []string) bool {
+	dir := SiteDirectory(endpoints)
+	return dir != "" && dir == endpoints[0]
+}
+
 // Resolve returns the addresses of servers, and by what a client recognizes them; nil = by nothing, in plain text.
 func Resolve(endpoints []string) (addresses []string, t *Trust, err error) {
 	if !slices.ContainsFunc(endpoints, Whole) {
@@ -171,7 +208,7 @@ const (
 // fromVolume reads a volume's directory.
 func fromVolume(dir string) (addresses []string, t *Trust, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, clusterFile))
-	if _, statErr := os.Stat(filepath.Join(dir, siteFile)); err != nil && statErr == nil {
+	if err != nil && IsSite([]string{dir}) {
 		return nil, nil, fmt.Errorf("endpoint %s: this is a site of several volumes: name the one that has the lock, as in %s/cells/0; holdfast site status %s --lock NAME says which", dir, dir, dir)
 	}
 	if err != nil {
@@ -186,6 +223,16 @@ func fromVolume(dir string) (addresses []string, t *Trust, err error) {
 	}
 	t = &Trust{path: filepath.Join(dir, certificateFile), file: true, name: ServerName(id.String())}
 	return clientsOf(servers), t, t.load()
+}
+
+// ClusterID returns that of the cluster whose volume is in a directory.
+func ClusterID(dir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, clusterFile))
+	if err != nil {
+		return "", err
+	}
+	id, _, err := parseCluster(b)
+	return id.String(), err
 }
 
 // parseCluster returns a cluster's ID and the servers with which it began.

@@ -407,3 +407,50 @@ func TestServersOfTheVolumeNow(t *testing.T) {
 		}
 	}
 }
+
+// TestEndpointsOfAnotherCluster have a server that is told over TLS asked over TLS.
+func TestEndpointsOfAnotherCluster(t *testing.T) {
+	_, secure := resolve(t, join.Text([]string{"h1:1"}, somePin))
+	_, outside := resolve(t, "https://h1:1")
+	addresses := []string{"h1:2", "h2:2"}
+	for _, x := range []struct {
+		name  string
+		trust *join.Trust
+		pin   string
+		want  []string // nil = an error
+	}{
+		{"in plain text", nil, "", addresses},
+		{"a pin", secure, somePin, []string{join.Text(addresses, somePin)}},
+		{"a pin, told in plain text", nil, somePin, []string{join.Text(addresses, somePin)}},
+		{"no pin", secure, "", nil},
+		{"a bad pin", secure, "short", nil},
+		{"certificates from outside", outside, "", []string{"https://h1:2", "https://h2:2"}},
+	} {
+		got, err := x.trust.Endpoints(addresses, x.pin)
+		if (err != nil) != (x.want == nil) || err == nil && !slices.Equal(got, x.want) {
+			t.Errorf("%s: %v, error %v; want %v", x.name, got, err, x.want)
+		}
+	}
+}
+
+func TestIsSite(t *testing.T) {
+	dir := t.TempDir()
+	if join.IsSite([]string{dir}) {
+		t.Error("an empty directory is a site")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "SITE"), []byte(`{"cells":[{"path":"cells/0"}]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/cells/0": dir, "/cells/0/": dir, "/cells/1": "", "/cells/0/deeper": "", "/cells": ""} {
+		if got := join.SiteDirectory([]string{dir + path}); got != want {
+			t.Errorf("%s is of the site %q, want %q", path, got, want)
+		}
+	}
+	t.Chdir(filepath.Dir(dir))
+	if name := "./" + filepath.Base(dir); join.SiteDirectory([]string{name + "/cells/0"}) != name {
+		t.Errorf("a relative path is of the site %q", join.SiteDirectory([]string{name + "/cells/0"}))
+	}
+	if !join.IsSite([]string{dir}) || join.IsSite([]string{dir, dir}) || join.IsSite([]string{"h1:7601"}) {
+		t.Error("what is a site is not told from what is none")
+	}
+}

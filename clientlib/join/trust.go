@@ -97,6 +97,31 @@ func (t *Trust) look() {
 	}
 }
 
+// Endpoints returns those of another cluster, by what a server tells that is trusted by t: addresses, and the pin of its authority, "" if it is
+// served in plain text. They are never in plain text where that server had to prove who it is.
+func (t *Trust) Endpoints(addresses []string, pin string) ([]string, error) {
+	for _, a := range addresses {
+		if _, _, err := net.SplitHostPort(a); err != nil || Whole(a) { // such as the path of a volume, which is none of theirs
+			return nil, fmt.Errorf("%q is no address of a server", a)
+		}
+	}
+	switch {
+	case t != nil && t.outside:
+		all := make([]string, len(addresses))
+		for i, a := range addresses {
+			all[i] = outside + a
+		}
+		return all, nil
+	case pin != "":
+		text := Text(addresses, pin)
+		_, _, err := Parse(text)
+		return []string{text}, err
+	case !t.Plain():
+		return nil, errors.New("it is served in plain text, and who told of it is not")
+	}
+	return addresses, nil
+}
+
 // Dialer connects to an address.
 type Dialer = func(ctx context.Context, address string) (net.Conn, error)
 

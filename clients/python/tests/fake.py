@@ -39,6 +39,9 @@ class Table:
         self.old = False  # it is of a version that does not know what a lock remembers
         self.log = []  # (operation, fields) of all requests
         self.executed = []  # the same of those that were executed, without repeats
+        self.cluster = CLUSTER
+        self.foreign = {}  # prefix: the cell of a site that has such names
+        self.status = {"status": "OK"}
         self.script = {}  # operation: what to do with the next requests
 
     def next(self):
@@ -48,6 +51,13 @@ class Table:
     def of(self, op):
         """The fields of all requests for an operation."""
         return [fields for name, fields in list(self.log) if name == op]
+
+    def refuses(self, name):
+        """The answer to a request for a name of another cell, None if it is ours."""
+        for prefix, cell in self.foreign.items():
+            if name.startswith(prefix):
+                return {"status": "WRONG_CELL", "cell": cell, "message": f"it belongs to cell {cell}"}
+        return None
 
     def execute(self, op, fields, data):
         key = (fields.get("client_id"), fields.get("request_id"))
@@ -172,8 +182,10 @@ class Server:
             step = steps.pop(0) if steps else None
             if isinstance(step, tuple):
                 code, body = step
+            elif h.headers.get("Holdfast-Cluster", t.cluster) != t.cluster:
+                code, body = 412, {"status": "INVALID_ARGUMENT", "message": "another cluster"}
             elif step != DROP:
-                body = t.execute(op, fields, data)
+                body = t.refuses(fields.get("lock", "")) or t.execute(op, fields, data)
                 code = 200 if body["status"] == "OK" else 409
         if step in (DROP, LOSE):
             h.close_connection = True
@@ -189,7 +201,7 @@ class Server:
             h.send_response(code)
             for name, value in headers.items():
                 h.send_header(name.replace("_", "-"), value)
-            h.send_header("Holdfast-Cluster", CLUSTER)
+            h.send_header("Holdfast-Cluster", self.table.cluster)
             h.send_header("Content-Length", str(len(raw)))
             h.end_headers()
             h.wfile.write(raw)
@@ -211,6 +223,10 @@ class Server:
             h.close_connection = True
         elif step is not None:
             self.send(h, step[0], json.dumps(step[1]).encode())
+        elif self.table.refuses(url.path.split("/", 3)[-1]):
+            self.send(h, 421, json.dumps(self.table.refuses(url.path.split("/", 3)[-1])).encode())
+        elif url.path == "/v1/status":
+            self.send(h, 200, json.dumps(self.table.status).encode())
         elif url.path.startswith("/v1/files/"):
             self.send(h, 200, self.table.files[url.path[len("/v1/files/") :]], Holdfast_Generation="1")
         else:

@@ -64,6 +64,16 @@ class AppendTest(Case):
             self.assertEqual(self.table.files.get("f", b""), b"x" if executed else b"")
             self.table.files.clear()
 
+    def test_refused_question_settles_nothing(self):
+        with Lock("b", client=self.new_client(budget=0.3, attempt=0.1)) as lock:
+            self.table.script["append"] = [LOSE] * 20
+            with self.assertRaises(UnknownOutcome) as caught:
+                lock.append("f", b"x")
+            self.table.script["append"] = []
+            self.table.script["cancel"] = [(403, {"status": "PERMISSION_DENIED", "message": "no"})]
+            with self.assertRaises(Refused):
+                self.client.settle(caught.exception)
+
     def test_refusal_after_a_lost_answer_leaves_it_unknown(self):
         self.table.script["append"] = [LOSE, (400, {"status": "INVALID_ARGUMENT", "message": "no"})]
         with self.assertRaises(UnknownOutcome):

@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar, Union
 from urllib.parse import quote, urlencode
 
 from . import _clock
 from ._config import DEFAULT_ENDPOINTS, Credential, checked, credential_from_environment, setting
-from ._endpoints import Address, Certificate, resolve
+from ._endpoints import Address, Certificate, resolve, through
 from ._errors import ConfigError, Holder, HoldfastError, Refused, Unavailable, UnknownOutcome, WrongCluster, refusal
 from ._keeper import Keeper
 from ._transport import Abort, Aborted, Lost, Reply, Transport, Unsent, duration, parse_duration
@@ -28,12 +28,15 @@ from ._watch import Event, watch
 
 log = logging.getLogger("holdfast")
 
+T = TypeVar("T")
+
 _WAITING_ATTEMPT = 5.0  # seconds of one attempt of a request that waits; the next one finds its place again
 _SLOWEST = 250_000  # bytes in a second: for how long an attempt with much data may take
 _STORAGE_PATIENCE = 1.0  # seconds for which a full disk is waited for
 _MAX_RETRY_AFTER = 5.0
 _NOT_EXECUTED = ("SECONDARY_MODE", "SERVER_FENCING", "NO_QUORUM", "STORAGE_UNAVAILABLE")
-_DECIDED = ("OK", "WAIT_TIMEOUT", "CANCELLED", "LEASE_EXPIRED")
+_NO_OUTCOME = ("INVALID_ARGUMENT", "ERROR", "PERMISSION_DENIED", "UNAUTHENTICATED", "LIMITED")  # of the question, not of the request
+_DECIDED = ("OK", "WAIT_TIMEOUT", "CANCELLED", "LEASE_EXPIRED", "WRONG_CELL")  # the last: a cell never has the name
 
 
 class Answer(NamedTuple):
@@ -187,10 +190,11 @@ class Client:
         if endpoints is None:
             endpoints = setting(os.environ, "HOLDFAST_ENDPOINTS", "endpoints") or DEFAULT_ENDPOINTS
             ca = ca or os.environ.get("HOLDFAST_CA", "") or _ca_beside(endpoints)
-        addresses, trust = resolve(endpoints, ca, shown)
+        addresses, self._trust = resolve(endpoints, ca, shown)
+        self._given = credential, shown
         self._random = random.Random()
         self._servers = Servers(addresses, self._random)
-        self._transport = Transport(trust, _credential(credential))
+        self._transport = Transport(self._trust, _credential(credential))
         self._cluster = ""  # from the first answer on
         self._pid = os.getpid()
         self._begin()
@@ -203,6 +207,7 @@ class Client:
         self._free: List[Identity] = []
         self._settling: Set[threading.Thread] = set()
         self._closed = False
+        self._cells: Dict[int, Client] = {}
         self.keeper = Keeper(self)
 
     def forked(self) -> None:
@@ -444,7 +449,9 @@ class Client:
 
         It is cancelled, unless it was executed: then this returns what it did.
         """
-        a = self.ask("cancel", {"client_id": error.client_id, "request_id": error.request_id})
+        a = self._opener(error.client_id).ask("cancel", {"client_id": error.client_id, "request_id": error.request_id})
+        if a.status in _NO_OUTCOME and not a.flag("committed"):
+            raise refusal("settle", a.body)
         error.settled()
         if a.status == "OK" or a.flag("committed"):
             return receipt(a)
@@ -454,18 +461,26 @@ class Client:
 
     def verify(self, lock: str, token: int) -> bool:
         """Report whether a token is live, by a check that began after the request arrived."""
-        a = self.ask("verify", {"lock": lock, "token": token})
-        if a.status in ("OK", "INVALID_TOKEN", "LEASE_EXPIRED"):
-            return a.status == "OK"
-        raise refusal("verify", a.body)
+
+        def ask(at: Client) -> bool:
+            a = at.ask("verify", {"lock": lock, "token": token})
+            if a.status in ("OK", "INVALID_TOKEN", "LEASE_EXPIRED"):
+                return a.status == "OK"
+            raise refusal("verify", a.body)
+
+        return self.in_cell(ask)
 
     def break_lock(self, lock: str, *, token: int = 0, actor: str = "", reason: str = "", grace: float = 0) -> int:
         """Take a lock from its holder, and return the token that has ended. With a grace, the holder is asked first."""
         fields = {"lock": lock, "token": token, "actor": actor or user(), "reason": reason, "grace": duration(grace)}
-        a = self.request("break", {k: v for k, v in fields.items() if v not in (0, "", "0ms")})
-        if a.status != "OK":
-            raise refusal("break", a.body)
-        return a.number("token")
+
+        def ask(at: Client) -> int:
+            a = at.request("break", {k: v for k, v in fields.items() if v not in (0, "", "0ms")})
+            if a.status != "OK":
+                raise refusal("break", a.body)
+            return a.number("token")
+
+        return self.in_cell(ask)
 
     def get(self, path: str, **parameters: Union[str, int, bool]) -> Dict[str, Any]:
         """Return what a path of docs/http.md, section Reading, returns, such as get("/v1/locks", prefix="jobs/")."""
@@ -473,7 +488,7 @@ class Client:
 
     def info(self, lock: str) -> Dict[str, Any]:
         """Return who holds a lock, who waits, and its files, as the primary knows it."""
-        return self.get("/v1/locks/" + quote(lock), primary_only=True)
+        return self.in_cell(lambda at: at.get("/v1/locks/" + quote(lock), primary_only=True))
 
     def holder(self, lock: str) -> Optional[Holder]:
         """Return who holds a lock, None if nobody does."""
@@ -484,7 +499,7 @@ class Client:
         parameters: Dict[str, Union[str, int, bool]] = {"offset": offset}
         if limit:
             parameters["limit"] = limit
-        return self._get("/v1/files/" + quote(file), parameters).raw
+        return self.in_cell(lambda at: at._get("/v1/files/" + quote(file), parameters).raw)
 
     def _get(self, path: str, parameters: Mapping[str, Union[str, int, bool]]) -> Reply:
         words = {k: str(v).lower() if isinstance(v, bool) else v for k, v in parameters.items()}
@@ -520,14 +535,82 @@ class Client:
         Without after, the first event is a reset, with the state. It goes on at another server
         where it was, and raises Unavailable if no server answers within the budget.
         """
-        return watch(self, lock, prefix, after, kinds, abort)
+        at = self
+        if lock:  # any other cell would show nothing
+
+            def find(of: Client) -> Client:
+                of.get("/v1/locks/" + quote(lock), primary_only=True)
+                return of
+
+            at = self.in_cell(find)
+        return watch(at, lock, prefix, after, kinds, abort)
+
+    # In a site, whose cells divide the names among them
+
+    def cell(self, number: int) -> "Client":
+        """Return the client of one cell of the site, by its number. close closes it, too.
+
+        It has what cannot be had of several cells at once, such as a watch of all locks.
+        """
+        with self._mutex:
+            if number in self._cells:
+                return self._cells[number]
+        status = self.get("/v1/status")
+        told = {int(c.get("cell") or 0): c for c in status.get("cells") or [] if c.get("cluster_id")}
+        addresses = told[number].get("clients") if number in told else None
+        if number in told and status.get("gateway"):
+            own = [cell for cell, c in told.items() if c["cluster_id"] == self._cluster]
+            addresses = through(self._servers.all, number - own[0]) if own else None
+        if not addresses:
+            raise Unavailable(f"cell {number} of the site is not known to the servers: see holdfast site status")
+        credential, certificate = self._given
+        endpoints = self._trust.elsewhere(addresses, str(told[number].get("pin") or ""))
+        made = Client(endpoints, credential=credential, certificate=certificate, budget=self.budget, attempt=self.attempt)
+        made._cluster = str(told[number]["cluster_id"])  # servers of another one refuse everything
+        with self._mutex:
+            there = self._cells.setdefault(number, made)
+        if there is not made:
+            made.close(0)
+        return there
+
+    def in_cell(self, ask: Callable[["Client"], T]) -> T:
+        """Return what ask returns for this client, or for that of the cell which has the lock or the file, if this one refuses it."""
+        try:
+            return ask(self)
+        except Refused as e:
+            if e.status != "WRONG_CELL":
+                raise
+            return ask(self.cell(int(e.answer.get("cell") or 0)))
+
+    def _opener(self, client_id: str) -> "Client":
+        """Return the client of the cell that made a client ID, which ends with the mark of its cluster.
+
+        Any other cell does not know the request: what it says is not the outcome.
+        """
+        _, marked, mark = client_id.rpartition("-")
+        if not marked:
+            return self
+        with self._mutex:
+            known = [self, *self._cells.values()]
+        for k in known:  # where the error is from, and nobody has to be asked
+            if _mark(k._cluster) == mark:
+                return k
+        told = self.get("/v1/status").get("cells") or []
+        for c in told:
+            if _mark(str(c.get("cluster_id") or "")) == mark:
+                return self if c.get("cluster_id") == self._cluster else self.cell(int(c.get("cell") or 0))
+        if told:
+            raise Unavailable(f"client {client_id} is of no cell of the site that is known to the servers: see holdfast site status")
+        return self
 
     def close(self, patience: float = 2.0) -> None:
         """Release what is held, and close the connections. Locks that cannot be released end with their leases."""
         with self._mutex:
             if self._closed:
                 return
-            self._closed = True
+            self._closed, cells = True, list(self._cells.values())
+        for c in cells:
+            c.close(patience)
         if self._pid != os.getpid():
             return
         until = _clock.now() + patience
@@ -642,6 +725,11 @@ class _Call:
             self._abort.wait(pause)
         else:
             time.sleep(pause)
+
+
+def _mark(cluster: str) -> str:
+    """Return with what IDs of clients end that a cluster has made; "" if the cluster is not known."""
+    return f"{max(1, int(cluster[:8], 16)):08x}" if cluster else ""
 
 
 def _decided(a: Answer, named: bool) -> bool:

@@ -57,6 +57,11 @@ def parse_address(text: str) -> Address:
     return Address(found[1] or found[2], int(found[3]))
 
 
+def through(gateways: Sequence[Address], further: int) -> List[str]:
+    """Return the addresses by which gateways lead to the cell whose number is higher by further: they have a port for each."""
+    return [str(a._replace(port=a.port + further)) for a in gateways if not a.path and 0 < a.port + further < 65536]
+
+
 def parse_join(text: str) -> Tuple[List[Address], str]:
     """Parse a join string; return the addresses and the pin."""
     rest, mark, pin = text[len(_JOIN) :].partition(_PIN)
@@ -113,6 +118,20 @@ class Trust:
         """Connect to a server. It raises OSError; nothing was asked then."""
         return self._secure(_dial(address, timeout), address, timeout)
 
+    def elsewhere(self, addresses: Sequence[str], pin: str) -> Union[str, List[str]]:
+        """Return the endpoints of another cluster, of which a server told that is recognized by this.
+
+        pin is that of its authority, "" if it is served in plain text. It is never asked in plain text where the server that told was not.
+        """
+        if pin:
+            return _JOIN + ",".join(addresses) + _PIN + pin
+        if not self._plain():
+            raise ConfigError(f"the servers at {', '.join(addresses)} are served in plain text, and those that told of them are not")
+        return list(addresses)
+
+    def _plain(self) -> bool:
+        return False
+
     def _secure(self, raw: socket.socket, address: Address, timeout: float) -> Connected:
         return Connected(raw, "", _local(raw))
 
@@ -128,9 +147,15 @@ class Trust:
 class PlainTrust(Trust):
     """There is nothing to recognize servers by: plain text."""
 
+    def _plain(self) -> bool:
+        return True
+
 
 class OutsideTrust(Trust):
     """Servers have certificates for the names that are dialed, of authorities that this machine trusts."""
+
+    def elsewhere(self, addresses: Sequence[str], pin: str) -> Union[str, List[str]]:
+        return [_OUTSIDE + a for a in addresses]
 
     def _secure(self, raw: socket.socket, address: Address, timeout: float) -> Connected:
         context = self._context()
@@ -147,6 +172,10 @@ class AuthorityTrust(Trust):
     def __init__(self, path: str, cluster: str = "", certificate: Optional[Certificate] = None) -> None:
         super().__init__(certificate)
         self._path, self._cluster = path, cluster
+        self._secured = False  # since a server has shown its certificate: there is no way back
+
+    def _plain(self) -> bool:
+        return bool(self._cluster) and not self._secured and not os.path.exists(self._path)
 
     def _secure(self, raw: socket.socket, address: Address, timeout: float) -> Connected:
         try:
@@ -158,7 +187,9 @@ class AuthorityTrust(Trust):
             raise ConfigError(f"the certificate of the cluster's authority: there is no file {self._path}") from None
         except ValueError as e:
             raise ConfigError(f"{self._path} is not one certificate in PEM: {e}") from e
-        return _believe(self._context(), raw, address, authority, self._cluster)
+        secured = _believe(self._context(), raw, address, authority, self._cluster)
+        self._secured = True
+        return secured
 
 
 class PinTrust(Trust):
@@ -288,6 +319,24 @@ def _element(der: bytes, at: int) -> Tuple[int, int]:
     return begin, begin + size
 
 
+def _from_site(path: str, certificate: Optional[Certificate]) -> Optional[Tuple[List[Address], Trust]]:
+    """Return what the volume of a site's cell says, the first that can be read; None if no site is there. Servers tell of the other cells."""
+    try:
+        with open(os.path.join(path, "SITE"), encoding="utf-8") as f:
+            cells = [str(c["path"]) for c in json.load(f)["cells"]]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise ConfigError(f"endpoint {path}: SITE: {e!r}") from e
+    why: Optional[ConfigError] = None
+    for cell in cells:
+        try:
+            return _from_volume(os.path.join(path, cell), certificate)
+        except ConfigError as e:
+            why = why or e
+    raise why or ConfigError(f"endpoint {path}: SITE names no cell")
+
+
 def _from_volume(path: str, certificate: Optional[Certificate]) -> Tuple[List[Address], Trust]:
     try:
         with open(os.path.join(path, "CLUSTER"), encoding="utf-8") as f:
@@ -317,7 +366,7 @@ def resolve(endpoints: Union[str, Sequence[str]], ca: str = "", certificate: Opt
     if ca and (whole or outside):
         raise ConfigError("a file ca.crt goes with host:port endpoints only: this endpoint says by itself how servers are recognized")
     if whole and is_path(texts[0]):
-        return _from_volume(texts[0], certificate)
+        return _from_site(texts[0], certificate) or _from_volume(texts[0], certificate)
     if whole:
         addresses, pin = parse_join(texts[0])
         return addresses, PinTrust(pin, certificate)

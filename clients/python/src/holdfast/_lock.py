@@ -87,6 +87,7 @@ class Lock:
         self.limit, self.weight = limit, weight
         self.name, self.wait, self.ttl, self.shared, self.metadata = name, wait, ttl, shared, metadata
         self._given = client
+        self._cell: Optional[Client] = None  # of the lock's cell, where the given one is of another
         self._on_lost = on_lost
         self._mutex = threading.Lock()
         self._grant: Optional[Grant] = None
@@ -96,7 +97,15 @@ class Lock:
 
     @property
     def client(self) -> Client:
-        return self._given or default_client()
+        return self._cell or self._given or default_client()
+
+    def _acquire(self, seconds: Optional[float], abort: Optional[Abort]) -> Grant:
+        def ask(at: Client) -> Grant:
+            grant = _Acquisition(self, at, seconds, abort).run()
+            self._cell = at if at is not self.client else self._cell
+            return grant
+
+        return self.client.in_cell(ask)
 
     # To get it
 
@@ -116,7 +125,7 @@ class Lock:
                 raise ConfigError(f"lock {self.name!r} is held, or waited for, by this very object: release it, or use another Lock")
             self._busy = True
         try:
-            grant = _Acquisition(self, seconds, abort).run()
+            grant = self._acquire(seconds, abort)
             with self._mutex:
                 self._grant, self._pending = grant, True
         finally:
@@ -353,8 +362,8 @@ class Lock:
 class _Acquisition:
     """One call of acquire."""
 
-    def __init__(self, lock: Lock, wait: Optional[float], abort: Optional[Abort]) -> None:
-        self._lock, self._client, self._wait, self._abort = lock, lock.client, wait, abort
+    def __init__(self, lock: Lock, client: Client, wait: Optional[float], abort: Optional[Abort]) -> None:
+        self._lock, self._client, self._wait, self._abort = lock, client, wait, abort
         self._began = _clock.now()
 
     def run(self) -> Grant:
