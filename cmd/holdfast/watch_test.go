@@ -187,7 +187,7 @@ func (w *world) filter() {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("until: %v", err)
 	}
-	if r := w.try("", "watch", "w/0", "--count", "1", "--timeout", "200ms", "--endpoints", "127.0.0.1:1"); r.code != 4 || !strings.Contains(r.errs, "let us watch") {
+	if r := w.try("", "watch", "w/0", "--count", "1", "--timeout", "200ms", "--endpoints", "127.0.0.1:1"); r.code != 4 || !strings.Contains(r.errs, "within 200ms at [127.0.0.1:1]: check that the servers run") {
 		t.Errorf("nobody there: %+v", r)
 	}
 }

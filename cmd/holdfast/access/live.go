@@ -100,7 +100,7 @@ func (l *Live) awaited() chan struct{} {
 // Run keeps the rules up to date, and calls changed after each change, until the context ends. A filesystem that hangs
 // makes it return late, and nobody should wait for it.
 func (l *Live) Run(ctx context.Context, changed func(*access.Rules)) {
-	t := time.NewTicker(lookEvery)
+	t := wake.Every(lookEvery)
 	defer t.Stop()
 	looked, listed := time.Time{}, time.Now()
 	for {
@@ -108,6 +108,7 @@ func (l *Live) Run(ctx context.Context, changed func(*access.Rules)) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			t.Again()
 		case <-l.asked:
 			if !retry.Rest(ctx, askedEvery-time.Since(looked)) {
 				return

@@ -149,7 +149,7 @@ func (x *appending) run(ctx context.Context) error {
 	case more && !x.split:
 		return &wire.Error{Status: cluster.StatusTooLarge, Message: fmt.Sprintf("the standard input has more than %d bytes", cluster.MaxAppend)}
 	}
-	return x.app.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error {
+	return x.app.atName(ctx, x.lock, func(ctx context.Context, c *remote.Caller) error {
 		id := x.app.identify(x.id)
 		if x.id.named() && !more {
 			// A repeat of what was executed needs no lock.

@@ -87,7 +87,7 @@ func (x *blaming) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return x.app.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error {
+	return x.app.atName(ctx, string(x.file), func(ctx context.Context, c *remote.Caller) error {
 		all := wire.BlameBody{Pieces: []wire.BlamedPiece{}}
 		q := &pb.BlameFileRequest{File: string(x.file), Generation: x.generation, Offset: from, Length: length}
 		for more := true; more; more = all.Next != 0 {

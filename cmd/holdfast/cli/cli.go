@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/sitemap"
 )
 
 // Env is what a command gets from its process, so that tests can run commands in their own:
@@ -55,11 +56,12 @@ func Process(linked string) Env {
 type app struct {
 	Env
 	endpoints string
-	ca        string // a file with the certificate of the servers' authority
-	cert      string // a file with the certificate that is shown to servers, of --cert
-	certKey   string // the file with its key, of --cert-key
-	secrets   string // the directory of a volume's secrets, of --secrets
-	joined    string // the endpoints with the pin of that authority; "" = there is none
+	ca        string       // a file with the certificate of the servers' authority
+	cert      string       // a file with the certificate that is shown to servers, of --cert
+	certKey   string       // the file with its key, of --cert-key
+	secrets   string       // the directory of a volume's secrets, of --secrets
+	cell      sitemap.Cell // of what the command names, once that is known; without endpoints, there is none
+	joined    string       // the endpoints with the pin of that authority; "" = there is none
 	// client is what files configure, of which clientErr is a mistake: commands that ask servers return it.
 	client    clientconfig.Sourced
 	clientErr error
@@ -303,6 +305,14 @@ func unknownCommand(c *cobra.Command, args []string) error {
 
 // servers returns the endpoints to use, of --endpoints, the environment, a file, or `holdfast dev`.
 func (a *app) servers() []string {
+	if len(a.cell.Endpoints) > 0 {
+		return a.cell.Endpoints
+	}
+	return a.given()
+}
+
+// given is servers for what a command was given, whatever cell it asks now.
+func (a *app) given() []string {
 	return endpointsOf(cmp.Or(a.joined, a.endpoints, a.Getenv("HOLDFAST_ENDPOINTS"), a.client.Endpoints, defaultEndpoints))
 }
 
@@ -353,21 +363,9 @@ func endpointsOf(list string) []string {
 // checkServers refuses texts that cannot be addresses, or no credential: a caller would try them until its time
 // is over.
 func (a *app) checkServers() error {
-	if a.clientErr != nil {
-		return usagef("%v", a.clientErr)
-	}
 	all := a.servers()
-	if len(all) == 0 {
-		return usagef("--endpoints, or HOLDFAST_ENDPOINTS: name at least one server, HOST:PORT of its gRPC front end")
-	}
-	if _, err := a.certificate()(); err != nil {
-		return usagef("--cert and --cert-key: %v", err)
-	}
-	if _, err := a.credential()(context.Background(), ""); err != nil {
-		return usagef("%v", err)
-	}
-	if a.cert != "" && !join.Whole(all[0]) {
-		return usagef("--cert: a certificate is shown over TLS only, and %s is asked in plain text: use the path of the volume, what holdfast join prints, https:// before the address, or --ca", all[0])
+	if err := a.checkClient(all); err != nil {
+		return err
 	}
 	if join.Whole(all[0]) {
 		if _, _, err := join.Resolve(all); err != nil {
@@ -383,6 +381,26 @@ func (a *app) checkServers() error {
 		if err := checkAddress(s); err != nil {
 			return usagef("--endpoints, or HOLDFAST_ENDPOINTS: %v: use HOST:PORT, with commas between", err)
 		}
+	}
+	return nil
+}
+
+// checkClient refuses what says who the caller is, if it cannot be used with these endpoints, of which there has to be one.
+func (a *app) checkClient(all []string) error {
+	if a.clientErr != nil {
+		return usagef("%v", a.clientErr)
+	}
+	if len(all) == 0 {
+		return usagef("--endpoints, or HOLDFAST_ENDPOINTS: name at least one server, HOST:PORT of its gRPC front end")
+	}
+	if _, err := a.certificate()(); err != nil {
+		return usagef("--cert and --cert-key: %v", err)
+	}
+	if _, err := a.credential()(context.Background(), ""); err != nil {
+		return usagef("%v", err)
+	}
+	if a.cert != "" && !join.Whole(all[0]) {
+		return usagef("--cert: a certificate is shown over TLS only, and %s is asked in plain text: use the path of the volume, what holdfast join prints, https:// before the address, or --ca", all[0])
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ const forever = -1
 
 // asking returns the options of a Caller that asks for this command, for so long.
 func (a *app) asking(budget time.Duration) remote.Options {
-	return remote.Options{Endpoints: a.servers(), Budget: budget, Credential: a.credential(), Certificate: a.certificate()}
+	return remote.Options{Endpoints: a.servers(), ClusterID: a.cell.ClusterID, Budget: budget, Credential: a.credential(), Certificate: a.certificate()}
 }
 
 // withCaller runs f with a Caller; SIGINT and SIGTERM cancel its context.

@@ -143,7 +143,10 @@ No lock and no connection is lost.`,
 			if err != nil {
 				return err
 			}
-			dir, err := dataDirOf(s)
+			if s.Site != "" && s.Volume == "" && s.Cell == settings.AllCells {
+				return a.reloadSite(c.Context(), s)
+			}
+			dir, err := dataDirOf(c.Context(), s)
 			if err != nil {
 				return err
 			}
@@ -188,24 +191,37 @@ func (e *noServerError) Error() string { return e.err.Error() }
 func (e *noServerError) Unwrap() error { return e.err }
 
 // dataDirOf returns the data directory of a server with these settings.
-func dataDirOf(s *settings.Server) (string, error) {
+func dataDirOf(ctx context.Context, s *settings.Server) (string, error) {
+	p, err := s.PlacesOf(s.Cell)
 	switch {
-	case s.DataDir == serve.NoDataDir:
+	case err != nil:
+		return "", usagef("reload: %v", err)
+	case p.DataDir == serve.NoDataDir:
 		return "", usagef("reload: the server has no data directory: send it SIGHUP")
-	case s.DataDir != "":
-		return s.DataDir, nil
+	case p.DataDir != "":
+		return p.DataDir, nil
 	}
 	if err := s.Complete(); err != nil {
-		return "", usagef("reload: --data-dir, or --id and --volume, are needed to find the server, as flags, in --config or in the environment")
+		return "", usagef("reload: --data-dir, or --id and --volume, or --id and --site, are needed to find the server, as flags, in --config or in the environment")
 	}
-	f, err := osfs.Open(s.Volume)
+	dir := s.Volume
+	if s.Site != "" {
+		site, err := serve.ReadSite(ctx, s.Site, serve.Options{})
+		if err != nil {
+			return "", err
+		}
+		if dir, err = site.Volume(cluster.CellID(s.Cell)); err != nil {
+			return "", err
+		}
+	}
+	f, err := osfs.Open(dir)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close() //nolint:errcheck // descriptors of directories
 	c, err := volume.ReadCluster(f)
 	if err != nil {
-		return "", fmt.Errorf("volume %s: %w", s.Volume, err)
+		return "", fmt.Errorf("volume %s: %w", dir, err)
 	}
 	return serve.DefaultDataDir(c.ID, cluster.ServerID(s.ID))
 }

@@ -138,7 +138,7 @@ func (a *app) advice(err error) string {
 	case cluster.StatusOtherLimit:
 		return "use the --limit of the others, or wait until nobody has the lock: " + a.about("holdfast show", aLock, "holdfast ls")
 	case cluster.StatusWrongCell:
-		return "name the volume or the servers of that cell with --endpoints: see holdfast site status DIR"
+		return "see which cell has a name with holdfast site status DIR --lock NAME"
 	case cluster.StatusInvalidToken, cluster.StatusLeaseExpired:
 		return a.adviceOnToken(err)
 	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum:
@@ -167,7 +167,8 @@ func (a *app) advice(err error) string {
 		if id.client == "" {
 			return "see what became of it with " + a.about("holdfast show", aLock, "holdfast ls") + " or holdfast status, then try again"
 		}
-		return fmt.Sprintf("repeat the command with --client-id %s --request-id %d: it executes at most once; or ask holdfast outcome %s %d", id.client, cmp.Or(a.first, id.request), id.client, id.request)
+		return fmt.Sprintf("repeat the command with --client-id %s --request-id %d: it executes at most once; or ask holdfast outcome %s %d%s",
+			id.client, cmp.Or(a.first, id.request), id.client, id.request, a.inCell())
 	case cluster.StatusUnauthenticated:
 		return "set HOLDFAST_KEY to a key, or use the path of the volume as the endpoint, as the user that the servers run as"
 	case cluster.StatusLimited:

@@ -102,26 +102,15 @@ func (a *app) filesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls [PREFIX]", Short: "List the protected files", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			q := &pb.ListFilesRequest{PrimaryOnly: !stale}
+			prefix := ""
 			if len(args) > 0 {
-				q.Prefix = args[0]
+				prefix = args[0]
 			}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				all := wire.FilesBody{Files: []wire.FileBody{}}
-				for more := true; more; more = all.Next != "" {
-					q.After = all.Next
-					r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListFilesResponse, error) {
-						return s.ListFiles(ctx, q)
-					})
-					if err != nil {
-						return err
-					}
-					page := wire.FilesBodyOf(r)
-					page.Files = append(all.Files, page.Files...)
-					all = page
-				}
-				return a.print(all, func(w io.Writer) { filesText(w, all.Files) })
-			})
+			all, err := a.filesEverywhere(c.Context(), prefix, stale)
+			if err != nil {
+				return err
+			}
+			return a.print(all, func(w io.Writer) { filesText(w, all.Files) })
 		},
 	}
 	c.Flags().BoolVar(&stale, "stale", false, "take any server's answer, which may be old (the age field says how old)")
@@ -159,7 +148,7 @@ func (a *app) fileVerb(verb, short, done string, send fileCall) (*cobra.Command,
 			if x.token, err = a.ownToken(c, x.lock, x.token); err != nil {
 				return err
 			}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), x.lock, func(ctx context.Context, c *remote.Caller) error {
 				id := a.identify(x.id)
 				return a.withToken(ctx, c, x.lock, x.token, &x.lease, func(token uint64) error {
 					if err := x.keep(ctx, c); err != nil {

@@ -26,6 +26,10 @@ and server. Run as many as you like, behind a load balancer or not.
 The servers' addresses are enough for --site. With the path of the volume, what holdfast join
 prints, or https:// the gateway recognizes the servers, and takes clients over TLS only.
 
+Of a site of several volumes, name the directory or servers of one cell. Each cell has a port:
+that of the directory's first cell, or of the named one, is --listen, and the others are as far
+from it as their numbers.
+
 At SIGTERM or SIGINT it takes no more connections, and ends when those that are open have
 ended, or after --drain; at a second signal it ends at once.
 

@@ -88,13 +88,13 @@ const findHolderTime = time.Second
 // findHolder asks who has the lock now: the answer to a wait that ended does not tell.
 func (a *app) findHolder(h *heldError) {
 	h.known = false
-	c, err := remote.New(a.asking(findHolderTime))
+	ctx, cancel := context.WithTimeout(context.Background(), findHolderTime)
+	defer cancel()
+	c, err := a.callerAt(ctx, h.lock, findHolderTime)
 	if err != nil {
 		return
 	}
 	defer c.Close() //nolint:errcheck // nothing is in flight
-	ctx, cancel := context.WithTimeout(context.Background(), findHolderTime)
-	defer cancel()
 	r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
 		return s.GetLock(ctx, &pb.GetLockRequest{Lock: h.lock})
 	})

@@ -44,6 +44,10 @@ func (a *app) historyCommand() *cobra.Command {
 			if prefix {
 				q.Target = &pb.HistoryRequest_Prefix{Prefix: args[0]}
 			}
+			cells := of(args[0])
+			if prefix {
+				cells = under(args[0])
+			}
 			var err error
 			if q.AtUnixMs, err = readTime("--at", at, a.now()); err != nil {
 				return err
@@ -54,7 +58,7 @@ func (a *app) historyCommand() *cobra.Command {
 			if limit < 1 {
 				return usagef("--limit %d: use 1 or more", limit)
 			}
-			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
+			return a.withReader(c.Context(), &from, cells, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
 				b, err := historyAll(ctx, r, q, limit)
 				return b, func(w io.Writer) { historyText(w, &b, q, a.now()) }, err
 			})

@@ -39,7 +39,7 @@ under a lock, use holdfast run.
 			if err := firstError(l.check(), l.checkPermit(c.Flags()), id.check()); err != nil {
 				return err
 			}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				who := id
 				if !id.named() {
 					who = taker()
@@ -96,7 +96,7 @@ func (a *app) renewCommand() *cobra.Command {
 			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
 			}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				r, err := a.renew(ctx, c, args[0], token, ttl, id)
 				if err != nil {
 					return err
@@ -136,7 +136,7 @@ func (a *app) metadataCommand() *cobra.Command {
 			}
 			id := a.identify(id)
 			q := &pb.SetMetadataRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Metadata: args[1]}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.SetMetadata(ctx, q) })
 				if err != nil {
 					return err
@@ -163,7 +163,7 @@ func (a *app) downgradeCommand() *cobra.Command {
 			}
 			id := a.identify(id)
 			q := &pb.DowngradeRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Downgrade(ctx, q) })
 				if err != nil {
 					return err
@@ -187,7 +187,7 @@ func (a *app) releaseCommand() *cobra.Command {
 			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
 			}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				r, err := a.release(ctx, c, args[0], token, a.identify(id), done)
 				if err != nil {
 					return err
@@ -229,7 +229,7 @@ command returns at once. A failover starts the grace again; another break replac
 			}
 			id := a.identify(id)
 			q := &pb.BreakLockRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Actor: actor, Reason: reason, GraceMs: wire.CeilMillis(grace)}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Break(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.BreakLock(ctx, q) })
 				if err != nil {
 					return err
@@ -264,7 +264,8 @@ func whoami() string {
 }
 
 func (a *app) cancelCommand() *cobra.Command {
-	return &cobra.Command{
+	var lock string
+	c := &cobra.Command{
 		Use:   "cancel CLIENT REQUEST",
 		Short: "Cancel a request: it ends now, or never executes",
 		Args:  exactly("CLIENT", "REQUEST"),
@@ -274,7 +275,7 @@ func (a *app) cancelCommand() *cobra.Command {
 				return err
 			}
 			q := &pb.CancelRequest{ClientId: id.client, RequestId: id.request}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atRequest(c.Context(), lock, func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Cancel(ctx, q) })
 				if r == nil || err != nil && r.GetStatus() != pb.Status_STATUS_CANCELLED {
 					return err
@@ -285,6 +286,8 @@ func (a *app) cancelCommand() *cobra.Command {
 			})
 		},
 	}
+	requestLockFlag(c, &lock)
+	return c
 }
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -301,7 +304,7 @@ A resource for exclusive holders only must refuse tokens of a shared lock.`,
 				return err
 			}
 			q := &pb.VerifyRequest{Lock: args[0], Token: token}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Verify(ctx, q) })
 				if err != nil {
 					return err

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib/login"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/auth"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/sitemap"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
@@ -35,10 +36,66 @@ const (
 // credential returns where this command has its credential from: the environment, a ticket that it signs itself where
 // the endpoint is a volume's path and its user can read the volume's secrets, or the ticket of a login.
 func (a *app) credential() credential.Source {
-	dir := a.servers()[0]
-	if !join.IsPath(dir) {
+	all := a.servers()
+	if dir := join.SiteDirectory(all); dir != "" {
+		return a.siteCredential(dir)
+	}
+	if !join.IsPath(all[0]) {
 		return credential.FromEnvironment(a.Getenv, nil).Beside(a.certificate())
 	}
+	return a.volumeCredential(all[0])
+}
+
+// siteCredential returns the credential for the servers of each cell of the site in a directory: that of the cell's volume. A volume that hangs
+// holds up nobody who asks for another one.
+func (a *app) siteCredential(dir string) credential.Source {
+	type volume struct {
+		path, cluster string
+	}
+	var mu sync.Mutex
+	known := map[string]credential.Source{} // by the cluster
+	return func(ctx context.Context, cluster string) (string, error) {
+		mu.Lock()
+		of := known[cluster]
+		mu.Unlock()
+		if of != nil {
+			return of(ctx, cluster)
+		}
+		m, err := sitemap.Read(os.DirFS(dir), dir)
+		if err != nil {
+			return "", err
+		}
+		found := make(chan volume, len(m.Cells))
+		for _, c := range m.Cells {
+			go func() {
+				id, err := join.ClusterID(c.Endpoints[0])
+				if err != nil {
+					id = ""
+				}
+				found <- volume{c.Endpoints[0], id}
+			}()
+		}
+		of = credential.FromEnvironment(a.Getenv, nil).Beside(a.certificate())
+		for range m.Cells {
+			select {
+			case v := <-found:
+				if cluster != "" && v.cluster == cluster {
+					of = a.volumeCredential(v.path)
+					mu.Lock()
+					known[cluster] = of
+					mu.Unlock()
+					return of(ctx, cluster)
+				}
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		}
+		return of(ctx, cluster)
+	}
+}
+
+// volumeCredential returns the credential for the servers of the volume in a directory.
+func (a *app) volumeCredential(dir string) credential.Source {
 	own := &ownTicket{dir: dir, secrets: a.secretsDir()}
 	return credential.FromEnvironment(a.Getenv, own.get).Beside(a.certificate()).At(dir, func(t *login.Ticket) {
 		if name, err := a.ticketFile(t.Cluster); err == nil {

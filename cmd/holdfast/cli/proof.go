@@ -40,7 +40,7 @@ and the keys of GET /v1/keys, or with holdfast proof check. None of that asks a 
 			if err := a.mustToken(c, args[0], &token); err != nil {
 				return err
 			}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				r, err := prove(ctx, c, args[0], token)
 				if err != nil {
 					return err

@@ -27,7 +27,15 @@ func (a *app) listCommand() *cobra.Command {
 			if len(args) > 0 {
 				q.Prefix = args[0]
 			}
-			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
+			if from.volume == "" {
+				all, r, err := a.listEverywhere(c.Context(), q)
+				if err != nil {
+					return err
+				}
+				defer a.noteAge(r)
+				return a.print(all, func(w io.Writer) { listText(w, all.Locks, long, a.now()) })
+			}
+			return a.withReader(c.Context(), &from, under(""), func(ctx context.Context, r reader) (any, func(io.Writer), error) {
 				all, err := listAll(ctx, r, q)
 				return all, func(w io.Writer) { listText(w, all.Locks, long, a.now()) }, err
 			})
@@ -132,7 +140,7 @@ func (a *app) showCommand() *cobra.Command {
 		Use: "show LOCK", Short: "Show who holds a lock, who waits for it and which files it guards", Args: exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
 			q := &pb.GetLockRequest{Lock: args[0], PrimaryOnly: from.primaryOnly()}
-			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
+			return a.withReader(c.Context(), &from, of(args[0]), func(ctx context.Context, r reader) (any, func(io.Writer), error) {
 				x, err := r.GetLock(ctx, q)
 				if err != nil {
 					return nil, nil, err
@@ -236,7 +244,8 @@ func requestArgs(args []string) (identity, error) {
 }
 
 func (a *app) outcomeCommand() *cobra.Command {
-	return &cobra.Command{
+	var lock string
+	c := &cobra.Command{
 		Use:   "outcome CLIENT REQUEST",
 		Short: "Print the result of a request; it changes nothing",
 		Args:  exactly("CLIENT", "REQUEST"),
@@ -246,7 +255,7 @@ func (a *app) outcomeCommand() *cobra.Command {
 				return err
 			}
 			q := &pb.OutcomeRequest{ClientId: id.client, RequestId: id.request}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atRequest(c.Context(), lock, func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
 					return s.Outcome(ctx, q)
 				})
@@ -258,6 +267,8 @@ func (a *app) outcomeCommand() *cobra.Command {
 			})
 		},
 	}
+	requestLockFlag(c, &lock)
+	return c
 }
 
 func outcomeText(w io.Writer, b *wire.OutcomeBody) {

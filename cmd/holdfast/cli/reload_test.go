@@ -84,7 +84,7 @@ func TestConfigCommands(t *testing.T) {
 		{[]string{"check", "/not/there"}, 5, []string{"read the configuration", "/not/there"}},
 		{[]string{"show", "--tls-min", "1.2"}, 0, []string{"tls-min                        1.2        --tls-min", "heartbeat                      40ms       HOLDFAST_SERVER_HEARTBEAT", file + ":2:1", "log-level +"}},
 		{[]string{"show", "-o", "json"}, 0, []string{`{"name":"heartbeat","value":"40ms","origin":"HOLDFAST_SERVER_HEARTBEAT","default":"50ms","live":false}`}},
-		{[]string{"reload"}, 2, []string{"--data-dir, or --id and --volume, are needed"}},
+		{[]string{"reload"}, 2, []string{"--data-dir, or --id and --volume, or --id and --site, are needed"}},
 		{[]string{"reload", "--data-dir", "none"}, 2, []string{"no data directory"}},
 		{[]string{"reload", "--data-dir", t.TempDir()}, 4, []string{"no server takes requests", "SIGHUP"}},
 		{[]string{"nonsense"}, 2, []string{"unknown command"}},

@@ -418,7 +418,7 @@ func (a *app) guardCommand() *cobra.Command {
 			if dead := child.Guard(os.Stdin); !dead {
 				return nil // the grant ends with its lease
 			}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			return a.atName(c.Context(), args[0], func(ctx context.Context, c *remote.Caller) error {
 				_, err := a.release(ctx, c, args[0], token, a.drawn(), false)
 				return err
 			})

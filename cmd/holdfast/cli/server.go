@@ -19,13 +19,14 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/settings"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/supervisor"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 func (a *app) serverCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "server --id N --volume DIR",
+		Use:   "server --id N --volume DIR | --id N --site DIR [--cell K]",
 		Short: "Run one server",
 		Long: `Run one server of a volume, on the two addresses that CLUSTER has for its ID: one for
 clients, by gRPC, HTTP, WebSocket or lines of text, and one for other servers.
@@ -34,6 +35,11 @@ At SIGTERM or SIGINT the server hands over the primary role, if it has it and an
 server is able, and ends; at a second signal it ends at once. The exit code is 70 if a call
 into the filesystem hangs and the process had to give up: let your supervisor restart it.
 It is 78 for a server that was removed from the cluster: do not restart that one.
+
+With --site it runs a server for each cell of that site (see holdfast site), each in a process of
+its own, so that a filesystem that hangs ends one cell only. It starts again what ends, but for a
+server that was removed; its exit code is 78 when they all were. Ports of the settings below are by
+the number of the cell higher, and paths end with that number. --cell K serves one cell, in this process.
 
 Each flag is also a key of the file that --config names, in TOML, and an environment
 variable: --log-level is log-level = "info" there, and HOLDFAST_SERVER_LOG_LEVEL. A flag
@@ -76,19 +82,30 @@ func (a *app) serve(ctx context.Context, from settings.Sources) error {
 	if err := s.Complete(); err != nil {
 		return usagef("%v", err)
 	}
+	if s.Site != "" && s.Cell == settings.AllCells {
+		return a.serveSite(ctx, s, from)
+	}
+	places, err := s.PlacesOf(s.Cell)
+	if err != nil {
+		return usagef("server: %v", err)
+	}
 	log, level := a.logger(s.LogLevel, s.LogFormat)
+	cell := cluster.CellID(max(s.Cell, 0))
+	if s.Site != "" {
+		log = log.With().Uint32("cell", uint32(cell)).Logger()
+	}
 	names, also := s.Deprecated()
 	for _, name := range names {
 		log.Warn().Msgf("--%s is deprecated, and the next version refuses it: the address for clients serves WebSocket and lines of text, too; let clients use that, and leave the flag out", name)
 	}
 	r := &reloader{from: from, started: s, now: s, live: serve.NewLive(liveOf(s)), level: level, log: log}
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := a.untilStopped(ctx)
 	defer stop()
 	defer r.onSignal()()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(s.ID), Volume: s.Volume, Secrets: s.Secrets, DataDir: s.DataDir, Bind: s.Bind, Listen: s.Listen, Also: also, Socket: s.Unix,
+		Server: cluster.ServerID(s.ID), Volume: s.Volume, Site: s.Site, Cell: cell, Secrets: s.Secrets, DataDir: places.DataDir, Bind: s.Bind, Listen: places.Listen, Also: also, Socket: places.Unix,
 		Names: s.Names, Connections: s.Connections, TLS12: s.TLSMin == settings.TLS12, Timing: s.Timing(), Live: r.live, Reload: r.reload,
-		Version: a.version().Version, UnsafeFilesystem: s.UnsafeFilesystem, History: s.History, Metrics: s.MetricsListen, Slow: s.Slow, Log: log,
+		Version: a.version().Version, UnsafeFilesystem: s.UnsafeFilesystem, History: s.History, Metrics: places.MetricsListen, Slow: s.Slow, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")
 			a.flush()
@@ -146,4 +163,12 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
+}
+
+// untilStopped is untilSignal for a server. One that has a supervisor takes no notice of a second signal, see there.
+func (a *app) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	if supervisor.Supervises(a.Getenv) {
+		return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	}
+	return untilSignal(ctx)
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/settings"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -66,7 +66,7 @@ func pinResults(pins []cluster.Pin) []pinResult {
 
 func (a *app) siteInitCommand() *cobra.Command {
 	var n int
-	var servers, pins []string
+	var servers, pins, paths []string
 	e := &equipment{}
 	c := &cobra.Command{
 		Use: "init --cells N DIR --server 1=HOST --server 2=HOST --server 3=HOST", Args: exactly("DIR"),
@@ -78,8 +78,10 @@ Cells divide names by equal ranges of their hash. With --pin PREFIX=CELL, all na
 their hash is; a CELL above N-1 has pinned names only. None of that changes later, so choose it with care: names of
 a lock and of its files have to be of one cell, by the same {tag} in them or by one pinned prefix.
 
-Each cell has servers of its own: on each host start one for every cell, holdfast server --volume DIR/cells/K. HOST and ports are as
-for holdfast init, those of cell K by K higher. The other flags are those of holdfast init, for all cells.`,
+With --path CELL=PATH the volume of that cell is at this absolute path, such as one on another filesystem, on all hosts.
+
+Each cell has servers of its own: holdfast server --id N --site DIR runs those of one host. HOST and ports are as for holdfast init,
+those of cell K by K higher. The other flags are those of holdfast init, for all cells.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if a.secrets != "" {
 				return usagef("--secrets: the secrets of a site's cells are on their volumes")
@@ -87,13 +89,18 @@ for holdfast init, those of cell K by K higher. The other flags are those of hol
 			if err := e.check(c); err != nil {
 				return err
 			}
-			p, err := planSite(n, servers, pins)
+			p, err := planSite(n, servers, pins, paths)
 			if err != nil {
 				return err
 			}
 			dir, err := filepath.Abs(args[0])
 			if err != nil {
 				return err
+			}
+			for k, path := range p.Paths {
+				if strings.HasPrefix(path+"/", dir+"/") {
+					return usagef("--path: %v is at %s in the site without it: leave it out, or give one outside of %s", k, filepath.Join(dir, site.CellPath(k)), dir)
+				}
 			}
 			r, err := makeSite(dir, p, e)
 			if err != nil {
@@ -105,16 +112,20 @@ for holdfast init, those of cell K by K higher. The other flags are those of hol
 	c.Flags().IntVar(&n, "cells", 0, "how many cells divide the names by their hash")
 	c.Flags().StringArrayVar(&servers, "server", nil, "a server of each cell, see above; once for each")
 	c.Flags().StringArrayVar(&pins, "pin", nil, "PREFIX=CELL, for each pinned prefix")
+	c.Flags().StringArrayVar(&paths, "path", nil, "CELL=PATH, for each cell whose volume is not in DIR")
 	e.flags(c)
 	required(c, "cells", "server")
 	return c
 }
 
 // planSite returns the plan of a site, with an ID that it draws.
-func planSite(n int, servers, pins []string) (site.Plan, error) {
+func planSite(n int, servers, pins, paths []string) (site.Plan, error) {
 	p := site.Plan{Format: site.Format}
 	members, err := parseServers(servers)
 	if err != nil {
+		return p, err
+	}
+	if p.Paths, err = parsePaths(paths); err != nil {
 		return p, err
 	}
 	var pinned []cluster.Pin
@@ -146,6 +157,26 @@ func planSite(n int, servers, pins []string) (site.Plan, error) {
 	return p, nil
 }
 
+// parsePaths parses --path flags.
+func parsePaths(flags []string) (map[cluster.CellID]string, error) {
+	var all map[cluster.CellID]string
+	for _, f := range flags {
+		cell, path, ok := strings.Cut(f, "=")
+		k, err := strconv.ParseUint(cell, 10, 8)
+		if !ok || err != nil {
+			return nil, usagef("--path %q: use CELL=PATH, with the number of a cell", f)
+		}
+		if all == nil {
+			all = map[cluster.CellID]string{}
+		}
+		if _, twice := all[cluster.CellID(k)]; twice {
+			return nil, usagef("--path: there are two for %v", cluster.CellID(k))
+		}
+		all[cluster.CellID(k)] = filepath.Clean(path)
+	}
+	return all, nil
+}
+
 // atCell returns the server of a cell on the same host, whose ports are by the number of the cell higher.
 func atCell(m cluster.Member, c cluster.CellID) (cluster.Member, error) {
 	client, err := shifted(m.Client, c)
@@ -156,17 +187,13 @@ func atCell(m cluster.Member, c cluster.CellID) (cluster.Member, error) {
 	return cluster.Member{ID: m.ID, Client: client, Peer: peer}, err
 }
 
-// shifted returns an address whose port is by k higher.
+// shifted is settings.PortOf with the error of a flag.
 func shifted(addr string, k cluster.CellID) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
+	at, err := settings.PortOf(addr, k)
 	if err != nil {
-		return "", err
+		return "", usagef("--server: %v", err)
 	}
-	base, err := strconv.Atoi(port)
-	if err != nil || base+int(k) > maxPort {
-		return "", usagef("--server: %v would have port %d at %s: use lower ports", k, base+int(k), host)
-	}
-	return net.JoinHostPort(host, strconv.Itoa(base+int(k))), nil
+	return at, nil
 }
 
 // makeSite makes the directory, if its parent is there, and in it the site of the plan, or finishes the one that was begun there.
@@ -189,7 +216,10 @@ func makeSite(dir string, p site.Plan, e *equipment) (*siteInitResult, error) {
 	}
 	r := &siteInitResult{Status: cluster.StatusOK.String(), Site: dir, SiteID: p.Site, Pins: pinResults(p.Division.Pins)}
 	for _, cell := range p.Division.Cells() {
-		path := filepath.Join(dir, site.CellPath(cell))
+		path := p.Path(cell)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
 		c, err := makeCell(path, p.Servers[cell], p.Own(cell), e)
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w", cell, err)
@@ -223,10 +253,13 @@ func siteInitText(w io.Writer, r *siteInitResult) {
 	for _, c := range r.Cells {
 		fmt.Fprintf(w, "%v, cluster %s\n", c.Cell, c.ClusterID)
 		for _, m := range c.Servers {
-			fmt.Fprintf(w, "  start on its host:  holdfast server --id %d --volume %s   (clients %s, peers %s)\n", m.ID, c.Volume, m.Client, m.Peer)
+			fmt.Fprintf(w, "  server %d:          clients %s, peers %s\n", m.ID, m.Client, m.Peer)
 		}
-		fmt.Fprintf(w, "  and for clients:    export HOLDFAST_ENDPOINTS=%s\n", c.Volume)
 	}
+	for _, m := range r.Cells[0].Servers {
+		fmt.Fprintf(w, "start on its host:     holdfast server --id %d --site %s   (a server of each cell)\n", m.ID, r.Site)
+	}
+	fmt.Fprintf(w, "and for clients:       export HOLDFAST_ENDPOINTS=%s\n", r.Site)
 	fmt.Fprintf(w, "which cell has a lock:  holdfast site status %s --lock NAME\n", r.Site)
 }
 

@@ -15,8 +15,8 @@ import (
 
 // TestSiteIsMade with its volumes, found again, and finished if an init did not end.
 func TestSiteIsMade(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "site")
-	args := []string{"site", "init", "--cells", "2", dir, "--server", "1=h1", "--server", "2=h2:8000", "--server", "3=h3:1,h3:501", "--pin", "billing/=2", "--policy", "open", "-o", "json"}
+	dir, elsewhere := filepath.Join(t.TempDir(), "site"), filepath.Join(t.TempDir(), "billing")
+	args := []string{"site", "init", "--cells", "2", dir, "--server", "1=h1", "--server", "2=h2:8000", "--server", "3=h3:1,h3:501", "--pin", "billing/=2", "--path", "2=" + elsewhere, "--policy", "open", "-o", "json"}
 	r := run("", "", args...)
 	var made struct {
 		SiteID string `json:"site_id"`
@@ -31,6 +31,9 @@ func TestSiteIsMade(t *testing.T) {
 	}
 	if s := made.Cells[2].Servers; s[0].Client != "h1:7603" || s[0].Peer != "h1:7803" || s[1].Client != "h2:8002" || s[2].Peer != "h3:503" {
 		t.Errorf("the servers of cell 2 are %+v", s)
+	}
+	if made.Cells[1].Volume != filepath.Join(dir, "cells/1") || made.Cells[2].Volume != elsewhere {
+		t.Errorf("the volumes are %+v", made.Cells)
 	}
 	for i, c := range made.Cells {
 		f, err := osfs.Open(c.Volume)
@@ -49,8 +52,8 @@ func TestSiteIsMade(t *testing.T) {
 		t.Errorf("a second init: %+v", r)
 	}
 	// As an init left it that was cut off before its end, with one volume unmade.
-	for _, name := range []string{"SITE", "cells/1"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+	for _, name := range []string{filepath.Join(dir, "SITE"), filepath.Join(dir, "cells/1"), elsewhere} {
+		if err := os.RemoveAll(name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,6 +62,9 @@ func TestSiteIsMade(t *testing.T) {
 	}
 	if r := run("", "", args...); r.code != 0 || !strings.Contains(r.out, made.SiteID) {
 		t.Errorf("the init is not finished: %+v", r)
+	}
+	if r := run("", "", "site", "status", dir); r.code != 0 || !strings.Contains(r.out, elsewhere) {
+		t.Errorf("status: %+v", r)
 	}
 }
 
@@ -71,7 +77,7 @@ func TestSiteStatus(t *testing.T) {
 	if r := run("", "", "site", "status", dir, "--lock", "billing/x"); r.code != 0 || !strings.Contains(r.out, `"billing/x" belongs to cell 1`) || strings.Contains(r.out, "PROBLEM") {
 		t.Errorf("%+v", r)
 	}
-	if r := run("", "", "acquire", "x", "--endpoints", dir); r.code != 2 || !strings.Contains(r.errs, "this is a site of several volumes") {
+	if r := run("", "", "status", "--endpoints", dir); r.code != 2 || !strings.Contains(r.errs, "this is a site of several volumes") {
 		t.Errorf("a site for a volume: %+v", r)
 	}
 	gone := filepath.Join(dir, "cells/1")
@@ -101,6 +107,11 @@ func TestSiteFlags(t *testing.T) {
 		"ports run out":   {"--cells 2 --server 1=h:1,h:65535", "use lower ports"},
 		"ports collide":   {"--cells 3 --server 1=h:10,h:12", "share the address h:12"},
 		"no servers":      {"--cells 2", "server"},
+		"no path":         {"--cells 2 --server 1=h --path /fast", "use CELL=PATH"},
+		"a relative path": {"--cells 2 --server 1=h --path 1=fast", "is not the absolute path"},
+		"two paths":       {"--cells 2 --server 1=h --path 1=/a --path 1=/b", "there are two for cell 1"},
+		"a path in it":    {"--cells 2 --server 1=h --path 1=" + dir + "/x", "leave it out"},
+		"no such cell":    {"--cells 2 --server 1=h --path 2=/a", "no such cell"},
 		"secrets":         {"--cells 2 --server 1=h --secrets /nowhere", "are on their volumes"},
 		"a bad policy":    {"--cells 2 --server 1=h --policy none", "--policy"},
 		"two directories": {"--cells 2 --server 1=h x", "want DIR"},

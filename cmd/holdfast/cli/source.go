@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/offline"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -43,9 +44,9 @@ type reader interface {
 // slowRead is how long a read of a volume takes before its progress is printed.
 const slowRead = 2 * time.Second
 
-// withReader runs f with a reader of what s names. A note on how old and how complete a volume's
+// withReader runs f with a reader of what s names: in a site, of the one cell that choose returns. A note on how old and how complete a volume's
 // answers are goes to the standard error, or into the message of JSON.
-func (a *app) withReader(ctx context.Context, s *source, f func(context.Context, reader) (any, func(io.Writer), error)) (err error) {
+func (a *app) withReader(ctx context.Context, s *source, choose func(*cluster.Division) []cluster.CellID, f func(context.Context, reader) (any, func(io.Writer), error)) (err error) {
 	show := func(ctx context.Context, r reader) error {
 		v, text, err := f(ctx, r)
 		if err != nil {
@@ -54,11 +55,11 @@ func (a *app) withReader(ctx context.Context, s *source, f func(context.Context,
 		return a.print(v, text)
 	}
 	if s.volume == "" {
-		return a.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error {
+		return a.atOneCell(ctx, choose, "such names are in %d cells of the site, whose records have no common order: use a prefix of one cell, or --volume", func(ctx context.Context, c *remote.Caller) error {
 			r := &callerReader{c: c}
 			err := show(ctx, r)
-			if err == nil && r.age > 0 && a.format == formatText {
-				fmt.Fprintf(a.Stderr, "holdfast: as a replica knew it %v ago, at LSN %d\n", wire.Millis(r.age), r.lsn)
+			if err == nil {
+				a.noteAge(r)
 			}
 			return err
 		})
@@ -83,6 +84,13 @@ func (a *app) withReader(ctx context.Context, s *source, f func(context.Context,
 		fmt.Fprintf(a.Stderr, "holdfast: %s\n", v.Note())
 	}
 	return show(ctx, volumeReader{v, a.format == formatJSON})
+}
+
+// noteAge says how old what replicas told is, if they told something.
+func (a *app) noteAge(r *callerReader) {
+	if r.age > 0 && a.format == formatText {
+		fmt.Fprintf(a.Stderr, "holdfast: as a replica knew it %v ago, at LSN %d\n", wire.Millis(r.age), r.lsn)
+	}
 }
 
 // callerReader is a reader that asks servers.

@@ -289,7 +289,7 @@ that status, or another handover, may follow at once.`,
 			})
 		},
 	}
-	c.Flags().Uint32Var(&to, "to", 0, "the server (default: the able one with the lowest ID)")
+	c.Flags().Uint32Var(&to, "to", 0, "the server (default: the able one with the lowest ID; in a cell of a site, the first one in its order)")
 	return c
 }
 

@@ -11,13 +11,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 // newClient returns a client of the servers that the command line names.
 func (a *app) newClient(o clientlib.Options) (*clientlib.Client, error) {
-	if err := a.checkServers(); err != nil {
+	check := a.checkServers
+	if all := a.servers(); join.IsSite(all) { // of which each cell is looked at by itself
+		check = func() error { return a.checkClient(all) }
+	}
+	if err := check(); err != nil {
 		return nil, err
 	}
 	o.Endpoints, o.Budget, o.Credential, o.Certificate = a.servers(), a.budget, a.credential(), a.certificate()

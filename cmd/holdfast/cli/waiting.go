@@ -63,7 +63,7 @@ func (a *app) reportWait(ctx context.Context, lock string, l *lease, me waiting)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c, err := remote.New(a.asking(reportAfter))
+		c, err := a.callerAt(ctx, lock, reportAfter)
 		if err != nil {
 			return // the request that waits reports it
 		}

@@ -33,6 +33,7 @@ type watching struct {
 	until    []string
 	bookmark time.Duration
 	count    int
+	cell     int // to watch, of a site; negative = where the names are
 	out      *bufio.Writer
 }
 
@@ -47,6 +48,8 @@ state comes again, after a line that begins with -- and gives the reason.
   holdfast watch --prefix jobs/ --kinds grant,break some events of some locks
   holdfast watch jobs/a --until release             ends with the next release
   holdfast watch --after 1042 -o json | jq .lock    resumes after an LSN
+
+In a site, whose cells have no common order, watch names of one cell, or one cell by --cell.
 
 It ends with Ctrl-C, or when the reader of its output is gone.`
 
@@ -73,6 +76,7 @@ func (a *app) watchCommand() *cobra.Command {
 	fl.StringSliceVar(&w.kinds, "kinds", nil, "only these events, with commas between: "+strings.Join(wire.EventWords(), ", ")+" (default all but append)")
 	fl.DurationVar(&w.bookmark, "bookmark", 0, "print at least this often up to which LSN all events were printed")
 	fl.StringSliceVar(&w.until, "until", nil, "end after the first event of one of these kinds")
+	fl.IntVar(&w.cell, "cell", -1, "everything in the cell of this number, in a site of several")
 	fl.IntVar(&w.count, "count", 0, "end after this many events; the state and bookmarks do not count")
 	return c
 }
@@ -120,6 +124,12 @@ var errNoReader = errors.New("the output has no reader any more")
 
 // run watches until the end given by the flags, or until the output has no reader.
 func (w *watching) run(ctx context.Context, c *clientlib.Client) error {
+	if w.cell >= 0 {
+		var err error
+		if c, err = c.Cell(ctx, cluster.CellID(w.cell)); err != nil {
+			return err
+		}
+	}
 	w.a.outputTaken = true // it has events only
 	w.out = bufio.NewWriterSize(w.a.Stdout, 1<<16)
 	ctx, unread := context.WithCancelCause(ctx)

@@ -21,7 +21,7 @@ func (a *app) whyCommand() *cobra.Command {
 		Short: "Explain why a lock is not available: who holds it, since when, who waits, and what to do",
 		Args:  exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
+			return a.withReader(c.Context(), &from, of(args[0]), func(ctx context.Context, r reader) (any, func(io.Writer), error) {
 				b, err := why.Ask(ctx, r, args[0], from.primaryOnly())
 				now := a.now()
 				return b, func(w io.Writer) { whyText(w, &b, now) }, err

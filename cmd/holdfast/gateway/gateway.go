@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gateway is the process between clients and the servers of a volume. It passes connections on, as they are, to the server that is
+// Package gateway is the process between clients and the servers of a volume, or of all cells of a site. It passes connections on, as they are, to the server that is
 // primary, so that clients need one address, that of a gateway or of a load balancer before several, and no way to the servers.
 //
 // It takes no connection apart. What a client says goes to one server, once, and what the server says goes back; TLS, credentials and
 // certificates are between the two, and a gateway has none of its own. It keeps no state, and repeats nothing: where a connection breaks, its client
 // does not know what became of its requests, and asks again with the same IDs, as where a server dies.
 //
-//   - site.go asks the servers, several times a second, which one is primary, and chooses where connections go.
+//   - cells.go has a port for each volume: one, or one for each cell of a site.
+//   - site.go asks the servers of a volume, several times a second, which one is primary, and chooses where connections go.
 //   - pass.go passes a connection on.
 //   - health.go has the probes and the metrics.
 //
@@ -26,7 +27,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/conns"
 )
@@ -40,9 +40,9 @@ const (
 
 // Options configure a gateway.
 type Options struct {
-	// Listen is the HOST:PORT for clients.
+	// Listen is the HOST:PORT for clients. Those of other cells of a site than the one that Site names are at other ports, see cells.
 	Listen string
-	// Site are endpoints of the servers, see package join.
+	// Site are endpoints of the servers, see package join, or the directory of a site.
 	Site []string
 	// Metrics is the HOST:PORT for /metrics, /livez and /readyz; "" = none.
 	Metrics string
@@ -53,15 +53,13 @@ type Options struct {
 	Log   zerolog.Logger
 }
 
-// Gateway passes connections on to the servers of one site.
+// Gateway passes connections on to the servers of one volume.
 type Gateway struct {
 	opt  Options
 	site *site
-	// secure is set where the servers are known by a certificate: then clients have to speak TLS with them.
-	secure bool
 	// patience is how long a connection waits for a server.
 	patience time.Duration
-	counts   counts
+	counts   *counts
 	// chunks are buffers.
 	chunks sync.Pool
 
@@ -76,58 +74,55 @@ type Gateway struct {
 // Run listens, and passes connections on until ctx ends. Then it takes no more, gives those that are open the time of Drain, and returns nil. It
 // returns an error if it cannot listen, or if an endpoint of the site is none.
 func Run(ctx context.Context, opt Options) error {
-	addresses, trust, err := join.Resolve(opt.Site)
-	if err != nil {
-		return fmt.Errorf("site: %w", err)
-	}
-	l, err := net.Listen("tcp", opt.Listen)
-	if err != nil {
-		return fmt.Errorf("listen for clients: %w", err)
-	}
-	defer l.Close() //nolint:errcheck // serve may have closed it
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	var probes net.Listener
 	if opt.Metrics != "" {
+		var err error
 		if probes, err = net.Listen("tcp", opt.Metrics); err != nil {
 			return fmt.Errorf("listen for metrics: %w", err)
 		}
+		defer probes.Close() //nolint:errcheck // its server may have closed it
 	}
-	a := newAsker(trust)
-	defer a.close()
-	g := newGateway(opt, newSite(addresses, a.status, opt.Log), !trust.Plain())
-	opt.Log.Info().Stringer("clients", l.Addr()).Strs("site", opt.Site).Bool("tls_only", g.secure).Msg("gateway starts")
-	g.run(ctx, l, probes)
+	c, err := newCells(ctx, opt, overGRPC)
+	if err != nil {
+		return err
+	}
+	health := &http.Server{Handler: c.health(ctx), ReadTimeout: probeWait, WriteTimeout: probeWait}
+	var beside sync.WaitGroup
+	if probes != nil {
+		bounded := serve.Bounded(opt.Log, mostProbes, mostProbes, 1, nil)(probes)
+		beside.Go(func() { _ = health.Serve(bounded) }) // until it is closed
+	}
+	beside.Go(func() {
+		c.first.site.await(ctx, firstLook)
+		serve.Supervised(ctx, opt.Log, func() { c.primaryKnown() })
+	})
+	c.wait()
+	health.Close() //nolint:errcheck // nobody is served any more
+	beside.Wait()
 	opt.Log.Info().Msg("ended")
 	return nil
 }
 
-func newGateway(opt Options, s *site, secure bool) *Gateway {
-	g := &Gateway{opt: opt, site: s, secure: secure, patience: serverWait}
+func newGateway(opt Options, n *counts, s *site) *Gateway {
+	g := &Gateway{opt: opt, site: s, patience: serverWait, counts: n}
 	g.chunks.New = func() any { return new([chunk]byte) }
 	g.mu.links = map[*link]struct{}{}
 	s.moved = g.follow
 	return g
 }
 
-// run runs the gateway until ctx ends, and its connections have. Probes may be nil.
-func (g *Gateway) run(ctx context.Context, l, probes net.Listener) {
+// run takes connections from l until ctx ends, and its connections have.
+func (g *Gateway) run(ctx context.Context, l net.Listener) {
 	looking, looked := context.WithCancel(context.WithoutCancel(ctx)) // connections that go on still follow the primary
 	defer looked()
 	var all sync.WaitGroup
 	all.Go(func() { g.site.run(looking) })
-	health := &http.Server{Handler: g.health(ctx), ReadTimeout: probeWait, WriteTimeout: probeWait}
-	if probes != nil {
-		bounded := serve.Bounded(probes, g.opt.Log, mostProbes, mostProbes, 1, nil)
-		all.Go(func() { _ = health.Serve(bounded) }) // until it is closed
-	}
-	all.Go(func() {
-		g.site.await(ctx, firstLook)
-		serve.Supervised(ctx, g.opt.Log, func() { g.site.target() })
-	})
 	end := context.AfterFunc(ctx, func() { l.Close() }) //nolint:errcheck // serve returns why it ended
 	defer end()
-	g.serve(ctx, serve.Bounded(l, g.opt.Log, g.opt.Connections, g.opt.PerAddress, descriptors, func() { g.counts.refuse(tooMany) }))
+	g.serve(ctx, l)
 	g.drain()
-	health.Close() //nolint:errcheck // nobody is served any more
 	looked()
 	all.Wait()
 }

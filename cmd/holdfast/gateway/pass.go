@@ -79,14 +79,15 @@ func (g *Gateway) pass(ctx context.Context, c stream) {
 	if err != nil {
 		return
 	}
-	if g.secure && opening.Plain() {
-		g.counts.refuse(plainText)
-		opening.RefusePlain(c, errPlain)
+	if g.refusesPlain(c, opening) {
 		return
 	}
 	if !g.connect(ctx, k) {
 		g.counts.refuse(noServer)
 		opening.NoServer(c, errNoServer)
+		return
+	}
+	if g.refusesPlain(c, opening) { // by now it knows its servers, and by what
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
@@ -96,6 +97,16 @@ func (g *Gateway) pass(ctx context.Context, c stream) {
 	}
 	g.counts.toServer.Add(uint64(len(opening.First)))
 	g.passOn(k)
+}
+
+// refusesPlain refuses a connection that is in plain text, if its server is not to be asked so, and reports whether it did.
+func (g *Gateway) refusesPlain(c net.Conn, opening clientport.Opening) bool {
+	if !g.site.requiresTLS() || !opening.Plain() {
+		return false
+	}
+	g.counts.refuse(plainText)
+	opening.RefusePlain(c, errPlain)
+	return true
 }
 
 // passOn passes on what both sides send, until both have ended.

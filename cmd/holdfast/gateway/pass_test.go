@@ -19,6 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -43,12 +44,14 @@ func open(t *testing.T, change func(*Options, *Gateway)) *gate {
 	}
 	g := &gate{t: t, said: &fakes{say: map[string]*pb.StatusResponse{}}, addr: l.Addr().String(), stopped: make(chan struct{})}
 	opt := Options{Connections: 100, PerAddress: 100, Log: zerolog.New(t.Output())}
-	g.Gateway = newGateway(opt, newSite(nil, g.said.ask, opt.Log), false)
+	g.Gateway = newGateway(opt, new(counts), newSite(opt.Log))
+	g.site.begin(nil, "", false, g.said.ask, func(*pb.StatusResponse) {})
 	if change != nil {
 		change(&g.opt, g.Gateway)
 	}
 	g.ctx, g.stop = context.WithCancel(context.Background())
-	go func() { g.run(g.ctx, l, nil); close(g.stopped) }()
+	bounded := serve.Bounded(g.opt.Log, g.opt.Connections, g.opt.PerAddress, descriptors, func() { g.counts.refuse(tooMany) })
+	go func() { g.run(g.ctx, bounded(l)); close(g.stopped) }()
 	t.Cleanup(func() { g.stop(); <-g.stopped })
 	return g
 }
@@ -262,7 +265,7 @@ func TestNoServer(t *testing.T) {
 
 // Where servers are known by a certificate, plain text never leaves the gateway, and TLS does.
 func TestPlainTextIsRefused(t *testing.T) {
-	g, b := open(t, func(_ *Options, g *Gateway) { g.secure = true }), newBackend(t)
+	g, b := open(t, func(_ *Options, g *Gateway) { g.site.requireTLS() }), newBackend(t)
 	g.lead(b.addr(), 1)
 	c := g.dial()
 	write(t, c, "OWN,db\n")
@@ -272,6 +275,32 @@ func TestPlainTextIsRefused(t *testing.T) {
 	c = g.dial()
 	write(t, c, "\x16\x03\x01hello")
 	read(t, b.next(), "\x16\x03\x01hello")
+}
+
+// TestPlainTextIsRefusedLater: a gateway that learns by what its servers are known while a connection waits for one refuses it as well.
+func TestPlainTextIsRefusedLater(t *testing.T) {
+	g, b := open(t, nil), newBackend(t)
+	g.lead(b.addr(), 1)
+	c := g.dial()
+	await(t, limit, "the connection", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.mu.links) == 1
+	})
+	g.mu.Lock() // without which no server is attached
+	write(t, c, "OWN,db\n")
+	server, err := b.l.Accept()
+	g.site.requireTLS()
+	g.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()                      //nolint:errcheck // the end of the test
+	server.SetDeadline(time.Now().Add(limit)) //nolint:errcheck // reading says it
+	if line, err := bufio.NewReader(c).ReadString('\n'); !strings.HasPrefix(line, "DENIED: ") || err != nil {
+		t.Errorf("%q, %v", line, err)
+	}
+	ends(t, server, "the server's side")
 }
 
 // When another server is primary, connections to the one before end: at once where it does not answer, else after its last words.
@@ -372,7 +401,7 @@ func TestDrain(t *testing.T) {
 // The probes say whether the gateway is of use, and the metrics what it does.
 func TestHealth(t *testing.T) {
 	g, b := open(t, nil), newBackend(t)
-	h := g.health(g.ctx)
+	h := (&cells{first: g.Gateway, counts: g.counts}).health(g.ctx)
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -98,11 +98,13 @@ func (t target) better(x, at target) bool {
 // question asks the server at an address for its status.
 type question func(ctx context.Context, addr string) (*pb.StatusResponse, error)
 
-// site knows the servers of a volume, and where connections go. All of them go to one server: who is to have several volumes chooses here.
+// site knows the servers of a volume, and where connections go. All of them go to one server.
 type site struct {
-	ask   question
 	log   zerolog.Logger
 	known wire.KnownCluster
+	// ask and told are set by begin, before there are views. told is called with each answer of a server of this cluster, and must not wait for long.
+	ask  question
+	told func(*pb.StatusResponse)
 	// moved is called when connections go to another server than before, and answers reports whether that one still answers. It must not wait.
 	moved func(was, now target, answers bool)
 	// hurry has an element where servers are to be asked at once.
@@ -111,24 +113,65 @@ type site struct {
 	mu struct {
 		sync.Mutex
 		views   []*view
+		secure  bool
 		now     target        // where connections go
 		last    target        // where they went last, if now is nowhere
-		since   time.Time     // when a server said last that it is the primary
+		since   time.Time     // when a server said last that it is the primary, or begin was called
 		changed chan struct{} // is closed, and made anew, when now changes
 	}
 }
 
-func newSite(addresses []string, ask question, log zerolog.Logger) *site {
-	s := &site{ask: ask, log: log, hurry: make(chan struct{}, 1)}
-	s.mu.changed, s.mu.since = make(chan struct{}), time.Now()
-	s.learn(addresses)
+// newSite returns a site without servers.
+func newSite(log zerolog.Logger) *site {
+	s := &site{log: log, hurry: make(chan struct{}, 1)}
+	s.mu.changed = make(chan struct{})
 	return s
+}
+
+// begin has the servers at these addresses asked, of this cluster if it is not "". Secure is whether they are known by a certificate. It does nothing if it
+// has begun.
+func (s *site) begin(addresses []string, clusterID string, secure bool, ask question, told func(*pb.StatusResponse)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ask != nil {
+		return
+	}
+	s.mu.secure = secure
+	s.known.Check(clusterID)
+	s.ask, s.told = ask, told
+	s.mu.since = time.Now()
+	s.learnLocked(addresses)
+}
+
+// requireTLS notes that the servers are known by a certificate.
+func (s *site) requireTLS() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.secure = true
+}
+
+// requiresTLS reports whether they are: then clients have to speak TLS with them.
+func (s *site) requiresTLS() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.secure
+}
+
+// begun reports whether begin was called.
+func (s *site) begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ask != nil
 }
 
 // learn adds servers.
 func (s *site) learn(addresses []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.learnLocked(addresses)
+}
+
+func (s *site) learnLocked(addresses []string) {
 	for _, a := range addresses {
 		if len(s.mu.views) < maxServers && !slices.ContainsFunc(s.mu.views, func(v *view) bool { return v.addr == a }) {
 			s.mu.views = append(s.mu.views, &view{addr: a})
@@ -192,6 +235,7 @@ func (s *site) look(ctx context.Context, v *view) {
 		s.log.Warn().Str("server", v.addr).Msg("a gateway is no server: give the servers' addresses as the site")
 	} else {
 		s.learn(r.GetMemberClients())
+		s.told(r)
 	}
 	s.mu.Lock()
 	v.id, v.role, v.epoch, v.heard, v.answers, v.gateway = r.GetServerId(), r.GetRole(), r.GetEpoch(), time.Now(), true, r.GetGateway()
@@ -301,12 +345,13 @@ type asked struct {
 	since time.Time
 }
 
-func newAsker(trust *join.Trust) *asker {
+// overGRPC returns how servers are asked over gRPC that are recognized by trust, and ends that.
+func overGRPC(trust *join.Trust) (ask question, end func()) {
 	a := &asker{dial: trust.Dialer(join.GRPC, func(ctx context.Context, addr string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	})}
 	a.mu.conns = map[string]*asked{}
-	return a
+	return a.status, a.close
 }
 
 func (a *asker) close() {

@@ -57,6 +57,7 @@ type fakes struct {
 	mu    sync.Mutex
 	say   map[string]*pb.StatusResponse // nil = the server answers nothing, and the address of none refuses
 	asked int                           // questions so far
+	to    map[string]int                // those to each address
 }
 
 func (f *fakes) set(addr string, r *pb.StatusResponse) {
@@ -69,6 +70,10 @@ func (f *fakes) ask(ctx context.Context, addr string) (*pb.StatusResponse, error
 	f.mu.Lock()
 	r, listens := f.say[addr]
 	f.asked++
+	if f.to == nil {
+		f.to = map[string]int{}
+	}
+	f.to[addr]++
 	f.mu.Unlock()
 	if !listens {
 		return nil, errors.New("connection refused")
@@ -78,6 +83,18 @@ func (f *fakes) ask(ctx context.Context, addr string) (*pb.StatusResponse, error
 		return nil, ctx.Err()
 	}
 	return r, nil
+}
+
+func (f *fakes) drop(addr string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.say, addr)
+}
+
+func (f *fakes) questionsTo(addr string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.to[addr]
 }
 
 func (f *fakes) questions() int {
@@ -94,7 +111,8 @@ func says(role pb.Role, epoch uint64) *pb.StatusResponse {
 func following(t *testing.T, addresses []string, f func(t *testing.T, s *site, said *fakes, moves chan string)) {
 	synctest.Test(t, func(t *testing.T) {
 		said, moves := &fakes{say: map[string]*pb.StatusResponse{}}, make(chan string, 10)
-		s := newSite(addresses, said.ask, zerolog.Nop())
+		s := newSite(zerolog.Nop())
+		s.begin(addresses, "", false, said.ask, func(*pb.StatusResponse) {})
 		s.moved = func(was, now target, answers bool) {
 			moves <- fmt.Sprintf("%s to %s, answers %v", was.addr, now.addr, answers)
 		}
@@ -215,5 +233,28 @@ func TestQuestionsAreBounded(t *testing.T) {
 		if n, most := said.questions()-before, 2*int(time.Second/askSoonest+2); n > most || n < 10 {
 			t.Errorf("%d questions in a second, want %d at most", n, most)
 		}
+	})
+}
+
+// TestLateBeginWaitsForThePrimary: a site that has its servers later than its port waits for the primary as long as one that had them at once.
+func TestLateBeginWaitsForThePrimary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := &fakes{say: map[string]*pb.StatusResponse{"a": says(replica, 1)}}
+		s := newSite(zerolog.Nop())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { s.run(ctx); close(ended) }()
+		<-time.After(time.Minute)
+		s.begin([]string{"a"}, "", false, said.ask, func(*pb.StatusResponse) {})
+		<-time.After(without / 2)
+		if to := s.target(); to.addr != "" {
+			t.Errorf("after half of the time, connections go to %+v", to)
+		}
+		<-time.After(without)
+		if to := s.target(); to.addr != "a" {
+			t.Errorf("after the time, connections go to %+v", to)
+		}
+		cancel()
+		<-ended
 	})
 }

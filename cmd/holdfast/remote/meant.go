@@ -22,10 +22,12 @@ const passthrough = "passthrough:///"
 // so that servers of another cluster refuse it: names, tokens and IDs mean something else there.
 type meantCluster struct {
 	known wire.KnownCluster
-	mu    sync.Mutex      // guards met
+	mu    sync.Mutex      // guards what is below
 	met   map[string]bool // addresses at which it answered
 	// gateways has the addresses at which a status was asked for, and whether a gateway is there.
 	gateways map[string]bool
+	// several is set when a status told of further cells.
+	several bool
 }
 
 // otherError reports that a server belongs to another cluster and executed nothing.
@@ -43,6 +45,9 @@ func (m *meantCluster) check(ctx context.Context, method string, req, reply any,
 	addr := strings.TrimPrefix(cc.Target(), passthrough)
 	if s, says := reply.(interface{ GetGateway() bool }); says {
 		m.noteGateway(addr, s.GetGateway())
+	}
+	if s, says := reply.(interface{ GetCells() []*pb.CellServers }); says && len(s.GetCells()) > 0 {
+		m.noteCells()
 	}
 	if who, says := reply.(interface{ GetClusterId() string }); says {
 		return m.note(addr, who.GetClusterId())
@@ -70,6 +75,25 @@ func (m *meantCluster) noteGateway(addr string, there bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gateways[addr] = there
+}
+
+func (m *meantCluster) noteCells() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.several = true
+}
+
+// told reports whether a status was answered.
+func (m *meantCluster) told() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.gateways) > 0
+}
+
+func (m *meantCluster) severalCells() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.several
 }
 
 // gateway reports whether a gateway is at an address; known, whether that is known.

@@ -33,6 +33,7 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib/credential"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/retry"
+	"github.com/holdfast-lock/holdfast/shared/sitemap"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -62,6 +63,8 @@ type Options struct {
 	Credential credential.Source
 	// Certificate returns what proves it in the handshakes of TLS; nil = nothing.
 	Certificate join.Certificate
+	// ClusterID is that of the servers; "" = that of the first one which answers.
+	ClusterID string
 
 	trust *join.Trust // in the servers at Endpoints; nil = plain text
 }
@@ -92,7 +95,36 @@ func New(opt Options) (*Caller, error) {
 	if opt.Budget == 0 {
 		opt.Budget = DefaultBudget
 	}
-	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0], cluster: meantCluster{met: map[string]bool{}, gateways: map[string]bool{}}}, nil
+	c := &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0], cluster: meantCluster{met: map[string]bool{}, gateways: map[string]bool{}}}
+	c.cluster.known.Check(opt.ClusterID)
+	return c, nil
+}
+
+// Site returns the map of the site of which the servers are one cell; nil if they are of none. It waits for a server to answer: whoever does not
+// know would take one cell for all there is. It returns an error that wraps ErrNoServer if none does.
+func (c *Caller) Site(ctx context.Context) (*sitemap.Map, error) {
+	c.locate(ctx)
+	if !c.located { // which asks each server for its status
+		_ = c.askStatus(ctx)
+	}
+	if !c.cluster.told() {
+		_, err := Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
+			return s.Status(ctx, &pb.StatusRequest{Local: true})
+		})
+		if errors.Is(err, ErrNoServer) { // any other, the call itself reports
+			return nil, err
+		}
+	}
+	if !c.cluster.severalCells() {
+		return nil, nil
+	}
+	r, err := Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
+		return s.Status(ctx, &pb.StatusRequest{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sitemap.Of(r, c.opt.Endpoints, c.opt.trust.Endpoints)
 }
 
 // Other returns a Caller of one server, which has to belong to the same cluster as those of c. It makes one attempt.

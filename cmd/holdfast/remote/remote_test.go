@@ -40,13 +40,15 @@ type server struct {
 	cluster   string
 	older     bool // it does not look for which cluster a call is meant
 	gateway   bool // it is reached through one
+	cells     []*pb.CellServers
+	own       *pb.Cell
 }
 
 func (s *server) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	if s.looked != nil {
 		return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.looked()}, nil
 	}
-	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.role, Primary: &pb.Primary{Client: s.names}, Gateway: s.gateway}, nil
+	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.role, Primary: &pb.Primary{Client: s.names}, Gateway: s.gateway, Cells: s.cells, Cell: s.own}, nil
 }
 
 func (s *server) ForgetClient(_ context.Context, q *pb.ForgetClientRequest) (*pb.Answer, error) {

@@ -92,15 +92,15 @@ func (b *bounded) Accept() (net.Conn, error) {
 	return b.room.count(c, from), nil
 }
 
-// Bounded returns a listener that takes so many connections at most, in all and of one address, and fewer in all where each of them takes so
-// many of the process's descriptors. It closes others, and calls refused for each.
-func Bounded(l net.Listener, log zerolog.Logger, connections, perAddress, descriptors int, refused func()) net.Listener {
+// Bounded returns what makes listeners that take so many connections at most, all of them together, in all and of one address, and fewer in all
+// where each connection takes so many of the process's descriptors. They close others, and call refused for each.
+func Bounded(log zerolog.Logger, connections, perAddress, descriptors int, refused func()) func(net.Listener) net.Listener {
 	r := newRoom(log, connections*descriptors, func() int { return perAddress }, nil)
 	r.free.Store(max(1, r.free.Load()/int64(descriptors)))
-	return onlyRoom{r.listener(l), refused}
+	return func(l net.Listener) net.Listener { return onlyRoom{r.listener(l), refused} }
 }
 
-// onlyRoom is a listener of a room that closes the connections for which there is none, and calls refused for each, if that is not nil.
+// onlyRoom is a listener of a room that closes the connections for which there is none, and calls refused for each before, if that is not nil.
 type onlyRoom struct {
 	net.Listener
 	refused func()
@@ -113,10 +113,10 @@ func (o onlyRoom) Accept() (net.Conn, error) {
 		if !excess {
 			return c, err
 		}
-		x.Close() //nolint:errcheck // nothing was said on it
 		if o.refused != nil {
 			o.refused()
 		}
+		x.Close() //nolint:errcheck // nothing was said on it
 	}
 }
 

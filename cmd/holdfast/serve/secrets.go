@@ -22,7 +22,7 @@ import (
 // openVolume opens the volume and reads its CLUSTER. It returns an error that says what to do if the volume's secrets are not on it and
 // their directory was not named, or cannot be used: a server without them could serve no client. It returns an error that wraps
 // volume.ErrTooOld if this binary is too old for the volume, on which then nothing was written.
-func openVolume(ctx context.Context, opt *Options) (fsys *osfs.FS, c volume.Cluster, err error) {
+func openVolume(ctx context.Context, opt *Options, p *process) (fsys *osfs.FS, c volume.Cluster, err error) {
 	fsys, err = atVolume(ctx, opt, func() (*osfs.FS, error) {
 		f, err := opt.open(opt.Volume)
 		if err != nil {
@@ -37,6 +37,9 @@ func openVolume(ctx context.Context, opt *Options) (fsys *osfs.FS, c volume.Clus
 		c, err := volume.ReadCluster(fsys)
 		if err == nil {
 			err = volume.CheckLevel(ctx, fsys, c) // before anything is written
+		}
+		if err == nil {
+			err = p.fits(ctx, fsys, c, opt)
 		}
 		if err == nil {
 			err = attachSecrets(fsys, c, opt.Secrets)

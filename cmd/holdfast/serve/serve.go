@@ -36,8 +36,11 @@ import (
 
 // Options configure a server.
 type Options struct {
-	Server  cluster.ServerID
-	Volume  string // the directory on the share
+	Server cluster.ServerID
+	Volume string // the directory on the share
+	// Site is the directory of a site, in place of Volume, of which Cell is served; "" = Volume is of no site.
+	Site    string
+	Cell    cluster.CellID
 	Secrets string // a directory of this host with the volume's secrets; "" = they are on the volume
 	DataDir string // a directory of this server's own; "" = the default one, NoDataDir = none
 	Bind    string // the host to listen on; "" = the one in CLUSTER
@@ -101,6 +104,9 @@ func Run(ctx context.Context, opt Options) error {
 	if err := opt.Live.traceTo(p.traces); err != nil {
 		return fmt.Errorf("traces: %w", err)
 	}
+	if err := p.ofCell(ctx, &opt); err != nil {
+		return err
+	}
 	for {
 		err := serveOnce(ctx, opt, &p)
 		if !errors.Is(err, node.ErrReopen) || ctx.Err() != nil {
@@ -120,11 +126,13 @@ type process struct {
 	control net.Listener
 	meter   meter.Meter
 	traces  *trace.Recorder
+	// cells are those of the site, nil for a volume of none.
+	cells *otherCells
 }
 
 // serveOnce serves a volume until it is to be opened again.
 func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
-	fsys, c, err := openVolume(ctx, &opt)
+	fsys, c, err := openVolume(ctx, &opt, p)
 	if err != nil {
 		return err
 	}
@@ -167,6 +175,9 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 		Trouble: copies.trouble(watched.Trouble), Key: keys.ID(), Disowned: keys.Disowned, Rules: who.Rules, Restart: opt.Live.Restart,
 		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known, Meter: &p.meter, Slow: opt.Slow, Traces: p.traces.Traces(),
 	}
+	if p.cells != nil {
+		nodeOpt.Cells = p.cells.tell
+	}
 	n, err = atVolume(ctx, &opt, func() (*node.Node, error) {
 		n, err := node.New(nodeOpt)
 		if err == nil { // the guard is held
@@ -177,6 +188,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
+	peers.OnBroken(n.ConnectionBroke)
 	defer watched.begin(opt.Version, who.Rules().Version())()
 	fronts := newFronts(n, c, keys, secured, who, watched, p.traces, &opt)
 	go secured.learnName(tuning, &opt)

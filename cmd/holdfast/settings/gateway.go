@@ -36,12 +36,16 @@ func NewGateway() *Gateway {
 
 func (g *Gateway) table() []Setting {
 	return slices.Concat([]Setting{
-		text(&g.Site, "", Setting{Name: "site", Group: Servers, Help: "the servers: their addresses for clients, with commas between, or, for TLS, the path of the volume, what holdfast join prints, or https:// before addresses of servers with certificates that this machine trusts; with those, clients have to speak TLS",
+		text(&g.Site, "", Setting{Name: "site", Group: Servers, Help: "the servers: their addresses for clients, with commas between, or the path of the volume or of a site, what holdfast join prints, or https:// before addresses of servers with certificates that this machine trusts; where these say how servers are recognized, clients have to speak TLS",
 			check: func() error {
-				_, _, err := join.Resolve(join.Split(g.Site))
+				site := join.Split(g.Site)
+				if join.IsSite(site) {
+					return nil
+				}
+				_, _, err := join.Resolve(site)
 				return need(err == nil, "%q: %v", g.Site, err)
 			}}),
-		text(&g.Listen, ":7601", Setting{Name: "listen", Group: Clients, Help: "listen for clients, of all kinds, on this HOST:PORT", check: address(&g.Listen)}),
+		text(&g.Listen, ":7601", Setting{Name: "listen", Group: Clients, Help: "listen for clients, of all kinds, on this HOST:PORT; of a site, for the cell that site names, or the first one of a directory, and for each other cell at the port that is as far from it as their numbers", check: address(&g.Listen)}),
 		number(&g.Connections, serve.Connections, Setting{Name: "max-connections", Group: Clients, Help: "how many connections clients may have in all; fewer where file descriptors allow fewer, of which each takes two",
 			check: func() error { return need(g.Connections >= 1, "%d: use 1 or more", g.Connections) }}),
 		number(&g.PerAddress, serve.ConnectionsPerAddress, Setting{Name: "max-connections-per-address", Group: Clients, Help: "how many connections one address may have; give more where a load balancer speaks for many. This host has no such bound",

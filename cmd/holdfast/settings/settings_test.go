@@ -324,3 +324,61 @@ func TestGateway(t *testing.T) {
 		t.Error("a file that is not there is none")
 	}
 }
+
+// A server is one of a volume, or of a site, and never of both.
+func TestComplete(t *testing.T) {
+	for _, x := range []struct{ text, want string }{
+		{"", "--id and --volume are needed"},
+		{"volume = \"/v\"", "--id and --volume are needed"},
+		{"id = 1", "or --id and --site"},
+		{"id = 1\nvolume = \"/v\"", ""},
+		{"id = 1\nsite = \"/s\"", ""},
+		{"id = 1\nsite = \"/s\"\ncell = 0", ""},
+		{"id = 1\nsite = \"/s\"\nvolume = \"/v\"", "volume (f:3:1) and site (f:2:1) are set"},
+		{"id = 1\nvolume = \"/v\"\ncell = 1", "cell is set and site is not"},
+		{"id = 1\nsite = \"/s\"\nsecrets = \"/x\"", "are on their volumes"},
+		{"id = 1\nsite = \"/s\"\nws-listen = \"h:1\"", "ws-listen is deprecated, and there is none with --site"},
+	} {
+		s, err := load(Sources{}, "f", []byte(x.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Complete(); (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%q: %v, want %q", x.text, err, x.want)
+		}
+	}
+}
+
+// No two cells have a place in common, and each has the same one whoever starts its server.
+func TestPlacesOfCells(t *testing.T) {
+	s, err := load(Sources{}, "f", []byte("site = \"/s\"\ndata-dir = \"/d\"\nlisten = \"h:7601\"\nmetrics-listen = \":7901\"\nunix = \"/run/x.sock\""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cell, want := range map[int]Places{
+		AllCells: {"/d", "h:7601", ":7901", "/run/x.sock"},
+		0:        {"/d/cell-0", "h:7601", ":7901", "/run/x.sock.0"},
+		3:        {"/d/cell-3", "h:7604", ":7904", "/run/x.sock.3"},
+	} {
+		if p, err := s.PlacesOf(cell); err != nil || p != want {
+			t.Errorf("cell %d: %+v, %v", cell, p, err)
+		}
+	}
+	for _, x := range []struct{ listen, want string }{{"", ""}, {"h:0", "h:0"}, {"[::1]:1", "[::1]:3"}, {"h:65534", ""}, {"h:http", ""}} {
+		got, err := PortOf(x.listen, 2)
+		if got != x.want || (err == nil) != (x.want != "" || x.listen == "") {
+			t.Errorf("%q: %q, %v", x.listen, got, err)
+		}
+		s.Listen, s.MetricsListen = "", x.listen
+		if _, also := s.PlacesOf(2); (err == nil) != (also == nil) {
+			t.Errorf("metrics at %q: %v", x.listen, also)
+		}
+	}
+	if p, err := New().PlacesOf(1); p != (Places{}) || err != nil {
+		t.Errorf("what is not set: %+v, %v", p, err)
+	}
+	s.DataDir, s.MetricsListen = "none", ""
+	if p, err := s.PlacesOf(1); p.DataDir != "none" || err != nil {
+		t.Errorf("no data directory: %+v, %v", p, err)
+	}
+}

@@ -3,7 +3,6 @@
 package settings
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -21,8 +20,12 @@ import (
 
 // Server has the values of all settings.
 type Server struct {
-	ID               uint32
-	Volume           string
+	ID     uint32
+	Volume string
+	// Site is the directory of a site, in place of a volume, and Cell the one cell of it to serve; AllCells for a process for each.
+	Site string
+	Cell int
+
 	DataDir          string
 	Secrets          string
 	Bind             string
@@ -115,6 +118,11 @@ func (s *Server) identity() []Setting {
 		with(Setting{Name: "id", Group: Identity, Help: "the ID of this server"},
 			func(fl *pflag.FlagSet, name, help string) { fl.Uint32Var(&s.ID, name, 0, help) }),
 		text(&s.Volume, "", Setting{Name: "volume", Group: Identity, Help: "the directory on the share"}),
+		text(&s.Site, "", Setting{Name: "site", Group: Identity, Help: "in place of volume, the directory of a site (see holdfast site): run a server for each of its cells, each a process that is started again when it ends"}),
+		number(&s.Cell, AllCells, Setting{Name: "cell", Group: Identity, Help: "with site, serve this cell only, in this process; -1 = all of them",
+			check: func() error {
+				return need(s.Cell >= AllCells && s.Cell < cluster.MaxCells, "%d: use the number of a cell, 0 to %d", s.Cell, cluster.MaxCells-1)
+			}}),
 		text(&s.DataDir, "", Setting{Name: "data-dir", Group: Identity, Help: "a directory for this server only, on a local disk: it records how far the volume was, so that an old backup in its place is noticed, and a replica's copy of the state; none to have none (default: /var/lib/holdfast/CLUSTER-ID, or below ~/.local/state when not root)"}),
 		text(&s.Secrets, "", Setting{Name: "secrets", Group: Identity, Help: "the directory of this host with the secrets of the volume, an absolute path, where the volume was made with init --secrets"}),
 		text(&s.Bind, "", Setting{Name: "bind", Group: Identity, Help: "listen on this host instead of the one in CLUSTER (0.0.0.0 in a container)"}),
@@ -251,14 +259,6 @@ func (s *Server) timings() (all []Setting) {
 	return append(all,
 		text(&s.pushAck, string(d.PushAck), Setting{Name: "push-ack", Group: Timing, Help: "which live replicas must have a record, beside the volume, before it is answered: none, majority or all"}),
 		text(&s.policy, string(d.Policy), Setting{Name: "failover-policy", Group: Timing, Help: "preserve keeps the locks across a failover, clear drops them after their leases"}))
-}
-
-// Complete returns an error if the settings without which no server runs are not set.
-func (s *Server) Complete() error {
-	if s.ID == 0 || s.Volume == "" {
-		return errors.New("server: --id and --volume are needed, as flags, in --config or in the environment")
-	}
-	return nil
 }
 
 func need(ok bool, format string, args ...any) error {
