@@ -40,24 +40,57 @@ const (
 // them before this one ends, also while its servers are down: a locked file stands for them.
 func FreePorts(t testing.TB) int {
 	t.Helper()
+	return freePorts(t, 1)
+}
+
+// freePorts is FreePorts for as many clusters beside each other: the ports of the next one are portSpacing higher.
+func freePorts(t testing.TB, clusters int) int {
+	t.Helper()
 	dir := filepath.Join(os.TempDir(), "holdfast-test-ports")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	for _, slot := range rand.Perm(portBlocks * perBlock) {
-		base := lowestPort + slot/perBlock*portBlock + slot%perBlock*portSpacing
-		f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(base)), os.O_CREATE|os.O_RDWR, 0o666)
-		if err != nil {
-			t.Fatal(err)
+		if slot%perBlock+clusters > perBlock {
+			continue
 		}
-		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil && allFree(base) {
-			t.Cleanup(func() { f.Close() }) //nolint:errcheck // nothing was written
+		base := lowestPort + slot/perBlock*portBlock + slot%perBlock*portSpacing
+		var held []*os.File
+		for len(held) < clusters {
+			f := holdPorts(t, dir, base+len(held)*portSpacing)
+			if f == nil {
+				break
+			}
+			held = append(held, f)
+		}
+		if len(held) == clusters {
+			t.Cleanup(func() { closeAll(held) })
 			return base
 		}
-		f.Close() //nolint:errcheck // nothing was written
+		closeAll(held)
 	}
 	t.Fatal("not enough free ports on loopback")
 	return 0
+}
+
+// holdPorts returns the locked file that stands for the ports of one cluster, nil if they are not free.
+func holdPorts(t testing.TB, dir string, base int) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(base)), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil && allFree(base) {
+		return f
+	}
+	f.Close() //nolint:errcheck // nothing was written
+	return nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close() //nolint:errcheck // nothing was written
+	}
 }
 
 func allFree(base int) bool {

@@ -55,6 +55,7 @@ type Cluster struct {
 	dir     string // of the volume
 	logs    string
 	servers []*Server
+	site    bool // dir is that of a site, and the servers are supervisors
 }
 
 // New makes a cluster with a fresh volume. No server runs yet.
@@ -101,6 +102,11 @@ func (c *Cluster) init() (hf.Members, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("holdfast init: %w\n%s", err, out)
 	}
+	return c.members()
+}
+
+// members reads the servers that the volume was made with.
+func (c *Cluster) members() (hf.Members, error) {
 	b, err := os.ReadFile(filepath.Join(c.dir, "CLUSTER"))
 	if err != nil {
 		return nil, err

@@ -32,6 +32,10 @@ type Server struct {
 	c   *Cluster
 	log string // file that all its processes append to
 
+	// host is the supervisor that runs the processes of a server of a cell; nil = the test does.
+	host *Server
+	cell hf.CellID
+
 	mu struct {
 		sync.Mutex
 		process *process // the newest, nil before the first
@@ -72,7 +76,11 @@ func (s *Server) launch(log string, args ...string) (*process, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // the process has its own descriptor
-	all := slices.Concat([]string{"server", "--id", fmt.Sprint(s.Member.ID), "--volume", s.c.DirOf(s.Member.ID), "--data-dir", "none"}, s.c.opt.Args, args)
+	what := "--volume"
+	if s.c.site {
+		what = "--site"
+	}
+	all := slices.Concat([]string{"server", "--id", fmt.Sprint(s.Member.ID), what, s.c.DirOf(s.Member.ID), "--data-dir", "none"}, s.c.opt.Args, args)
 	if s.c.opt.Net != nil {
 		// By their addresses they are on three hosts, but one kernel has the disk.
 		all = append(all, "--unsafe-filesystem")
@@ -122,8 +130,13 @@ func (s *Server) Second(limit time.Duration, args ...string) (said string, runni
 
 // Kill ends the process as kill -9 does, and waits until it is gone.
 func (s *Server) Kill() {
+	pid := s.PID()
 	s.signal(killSignal)
 	s.await()
+	if s.host != nil {
+		s.gone(pid)
+		s.setPaused(false)
+	}
 }
 
 // Stop freezes the process, and waits until it is. The signal goes to one thread, and on a busy
@@ -176,6 +189,9 @@ func (s *Server) awaitTerm() {
 
 // Running reports whether there is a process, frozen or not.
 func (s *Server) Running() bool {
+	if s.host != nil {
+		return s.PID() != 0
+	}
 	p := s.current()
 	if p == nil {
 		return false
@@ -188,8 +204,14 @@ func (s *Server) Running() bool {
 	}
 }
 
-// PID returns the process ID of the newest process, 0 before the first.
+// PID returns the process ID of the newest process, 0 before the first; of a supervised server, 0 while there is none.
 func (s *Server) PID() int {
+	if s.host != nil {
+		if p := s.child(); p != nil {
+			return p.Pid
+		}
+		return 0
+	}
 	if p := s.current(); p != nil {
 		return p.cmd.Process.Pid
 	}
@@ -252,16 +274,20 @@ func (s *Server) setPaused(paused bool) {
 	s.mu.paused = paused
 }
 
-// answers reports whether the process runs and is not frozen.
+// answers reports whether the process runs and is not frozen. Of a supervised one it says only the latter: to ask costs less than to look for it.
 func (s *Server) answers() bool {
 	s.mu.Lock()
 	paused := s.mu.paused
 	s.mu.Unlock()
-	return !paused && s.Running()
+	return !paused && (s.host != nil || s.Running())
 }
 
 // signal is harmless where the process has ended: Go does not reuse its ID.
 func (s *Server) signal(sig syscall.Signal) {
+	if s.host != nil {
+		s.signalChild(sig)
+		return
+	}
 	if p := s.current(); p != nil {
 		_ = p.cmd.Process.Signal(sig)
 	}

@@ -4,6 +4,7 @@ package fault
 
 import (
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -26,11 +27,13 @@ const (
 )
 
 // TestHistoryIsLinearizable has porcupine decide whether what clients saw of
-// locks under kills is what one lock after the other could have shown them.
+// locks under kills is what one lock after the other could have shown them: locks that are had
+// alone, shared, and by permits. The log that the servers wrote meanwhile is judged as well.
 func TestHistoryIsLinearizable(t *testing.T) {
 	needFaults(t)
 	c := cluster.Start(t, options())
-	h := check.NewHistory()
+	archive, h := t.TempDir(), check.NewHistory()
+	collector := check.StartCollector(t.Context(), c.Dir(), archive)
 	lockers := &traffic.Lockers{History: h, Locks: historyLocks, TTL: longTTL, Pace: 3 * time.Millisecond, Limit: cluster.Patience, Log: t.Logf}
 	stop := make(chan struct{})
 	var working sync.WaitGroup
@@ -57,6 +60,15 @@ func TestHistoryIsLinearizable(t *testing.T) {
 	t.Logf("%+v over %d kills", v, n.Primaries)
 	if v.Operations < 500 {
 		t.Errorf("only %d operations: a run in which nothing happens proves nothing", v.Operations)
+	}
+	c.TermAll()
+	if err := collector.Stop(); err != nil {
+		t.Error(err)
+	}
+	read := func(name hf.FileName) ([]byte, error) { return os.ReadFile(path(name)) }
+	log, err := check.CheckLog(check.LogOptions{Dir: archive, File: read}, &report)
+	if t.Logf("%+v", log); err != nil || log.Permits < 50 {
+		t.Errorf("%d grants of permits in the log, at least 50 are wanted; %v", log.Permits, err)
 	}
 	for _, bad := range report.Violations() {
 		t.Error(bad)

@@ -18,6 +18,7 @@ var (
 	minKills     = flag.Int("faults.kills", 30, "how often the main scenario kills a primary")
 	textBytes    = flag.Int("faults.text", 10<<20, "how much text the main scenario appends, in bytes")
 	faultSeed    = flag.Uint64("faults.seed", 0, "the seed of what the faults draw; 0 = from the time")
+	idleTime     = flag.Duration("faults.idle", 5*time.Second, "for how long the idle servers of a site are measured")
 	oldBinary    = flag.String("faults.old", "", "a holdfast binary that knows no TLS between servers, to upgrade from")
 	binaryToTest = flag.String("faults.binary", "", "the holdfast binary to test; empty = build it")
 )

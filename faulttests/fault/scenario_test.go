@@ -114,7 +114,10 @@ func newClientAs(t *testing.T, c *cluster.Cluster, holder string) *clientlib.Cli
 	return client
 }
 
-// places are those of one client: a file of its own, one of its half, one of all.
+// permits is the limit of the lock of which the clients take permits.
+const permits = 4
+
+// places are those of one client: a file of its own, one of its half, one of all, and permits.
 func places(client, clients int) []traffic.Place {
 	half := "first-half"
 	if client >= clients/2 {
@@ -124,6 +127,7 @@ func places(client, clients int) []traffic.Place {
 		{Lock: hf.LockName(fmt.Sprintf("own/%d", client)), File: hf.FileName(fmt.Sprintf("own/%d.txt", client))},
 		{Lock: hf.LockName("shared/" + half), File: hf.FileName(half + ".txt")},
 		{Lock: "all", File: "deep/er/all.txt"},
+		{Lock: "permits", Limit: permits},
 	}
 }
 

@@ -33,8 +33,8 @@ var crowdMutants = []Mutant{
 		Name: "crowd-begins-anew",
 		Rule: "a client waits for its turn at a server, and does not begin anew (package clientlib, run)",
 		Edits: []Edit{{"clientlib/servers.go", `			if !slices.ContainsFunc(all, (*server).connects) {
-				answered = len(all)
-			}`, `			answered = len(all)`}},
+				cancel(context.DeadlineExceeded) // each question returns whom it did not hear
+			}`, `			cancel(context.DeadlineExceeded)`}},
 		By:   unit("clientlib", "^TestRoundWaitsForItsTurn$"),
 		Dies: `rank 0, error`,
 	},
@@ -42,9 +42,16 @@ var crowdMutants = []Mutant{
 		Name: "silent-server-waited-for",
 		Rule: "a round does not wait for a connected server that is silent (package clientlib, run)",
 		Edits: []Edit{{"clientlib/servers.go", `			if !slices.ContainsFunc(all, (*server).connects) {
-				answered = len(all)
+				cancel(context.DeadlineExceeded) // each question returns whom it did not hear
 			}`, `			continue`}},
 		By:   unit("clientlib", "^TestRoundDoesNotWaitForASilentServer$"),
 		Dies: `it took 3s`,
+	},
+	{
+		Name:  "silent-server-unnamed",
+		Rule:  "a round that nobody answers tells which servers are silent (package clientlib, run)",
+		Edits: []Edit{{"clientlib/servers.go", `				cancel(context.DeadlineExceeded) // each`, `				answered = len(all) // each`}},
+		By:    unit("clientlib", "^TestRoundDoesNotWaitForASilentServer$"),
+		Dies:  `the error is <nil>`,
 	},
 }

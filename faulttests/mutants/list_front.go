@@ -278,7 +278,7 @@ var frontMutants = []Mutant{
 		Name: "released-from-the-main-registration", Also: "",
 		Rule: "a lock that was waited for is released by the registration that holds it (clientlib, releaser)",
 		Edits: []Edit{
-			{"clientlib/lock.go", `from: l.releaser(), after`, `from: l.c.main, after`},
+			{"clientlib/lock.go", `from: l.releaser(), after`, `from: l.client().main, after`},
 		},
 		By:   unit("clientlib", "^TestOwnLockIsReleasedByItsHolder$"),
 		Dies: `was released by`,

@@ -5,6 +5,94 @@ package mutants
 // gatewayMutants break rules of gateways, and of servers and clients with one between them.
 var gatewayMutants = []Mutant{
 	{
+		Name: "gateway-of-one-cell",
+		Rule: "a gateway passes on connections to all cells of which the servers tell (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/site.go", `		s.told(r)
+`, ``}},
+		By: unit("cmd/holdfast/gateway", "^TestGatewayOfASite$"), Dies: `waited 10s for the primary of each cell`,
+	},
+	{
+		Name:  "port-of-another-cell",
+		Rule:  "the port of a cell is as far from that of the named one as their numbers (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/cells.go", `sitemap.Through([]string{c.at}, *c.mu.id, id)`, `sitemap.Through([]string{c.at}, 0, id)`}},
+		By:    unit("cmd/holdfast/gateway", "^TestGatewayOfASite$"), Dies: `waited 10s for the primary of each cell`,
+	},
+	{
+		Name:  "planned-cell-passed-on-to",
+		Rule:  "no gateway passes on to the addresses of a cell that nobody has read (PROTOCOL 23.8)",
+		Edits: []Edit{{"cmd/holdfast/gateway/cells.go", `if x.GetClusterId() == "" || `, `if `}},
+		By:    unit("cmd/holdfast/gateway", "^TestGatewayOfASite$"), Dies: `whoever is where cell 2 was planned`,
+	},
+	{
+		Name: "cell-of-any-cluster",
+		Rule: "a gateway passes on to servers of the cluster that the cell is (PROTOCOL 23.8)",
+		Edits: []Edit{{"cmd/holdfast/gateway/site.go", `	s.known.Check(clusterID)
+`, ``}},
+		By: unit("cmd/holdfast/gateway", "^TestServersOfAnotherCellAreNone$"), Dies: `connections go to`,
+	},
+	{
+		Name: "bounds-for-each-port",
+		Rule: "a gateway bounds the connections of all its ports together (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/cells.go", `g.run(c.ctx, c.bounded(l))`,
+			`g.run(c.ctx, serve.Bounded(c.opt.Log, c.opt.Connections, c.opt.PerAddress, descriptors, func() { c.counts.refuse(tooMany) })(l))`}},
+		By: unit("cmd/holdfast/gateway", "^TestPortsShareTheirBounds$"), Dies: `waited 10s for two to be refused`,
+	},
+	{
+		Name:  "gateway-waits-for-a-volume",
+		Rule:  "a volume of a site that is lost holds up no other one behind a gateway (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/cells.go", `	if g == nil || err != nil {`, `	if g == nil || err != nil || g == c.first {`}},
+		By:    unit("cmd/holdfast/gateway", "^TestDirectoryOfASite$"), Dies: `waited 10s for the primary of both`,
+	},
+	{
+		Name:  "volume-read-once",
+		Rule:  "a gateway reads a volume of a site until it can (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/cells.go", `		if !retry.Rest(c.ctx, findEvery) {`, `		if g != nil || !retry.Rest(c.ctx, findEvery) {`}},
+		By:    unit("cmd/holdfast/gateway", "^TestDirectoryOfASite$"), Dies: `waited 10s for the primary of both`,
+	},
+	{
+		Name: "plain-text-that-waited",
+		Rule: "a connection in plain text that waited for a server is refused, if that is known by a certificate by then (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/pass.go", `	if g.refusesPlain(c, opening) { // by now it knows its servers, and by what
+		return
+	}
+`, ``}},
+		By: unit("cmd/holdfast/gateway", "^TestPlainTextIsRefusedLater$"), Dies: `i/o timeout`,
+	},
+	{
+		Name: "late-begin-is-orphaned",
+		Rule: "a gateway waits for a primary from when it knows its servers (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/site.go", `	s.mu.since = time.Now()
+`, ``}},
+		By: unit("cmd/holdfast/gateway", "^TestLateBeginWaitsForThePrimary$"), Dies: `after half of the time`,
+	},
+	{
+		Name: "cell-goes-nowhere-else",
+		Rule: "a gateway learns of new servers of a cell from those of others (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/cells.go", `		g.site.learn(x.GetClients())
+`, ``}},
+		By: unit("cmd/holdfast/gateway", "^TestCellMoves$"), Dies: `waited 10s for the cell at its other server`,
+	},
+	{
+		Name: "cell-becomes-another-cluster",
+		Rule: "a gateway stays with the cluster that it knows (docs/gateway.md)",
+		Edits: []Edit{{"cmd/holdfast/gateway/cells.go", `	default:
+		return errOtherCluster`, `	default:
+		g.site.learn(x.GetClients())`}},
+		By: unit("cmd/holdfast/gateway", "^TestCellMoves$"), Dies: `waited 10s for the other cluster`,
+	},
+	{
+		Name:  "told-path-is-read",
+		Rule:  "what a server tells of another cell is an address, and no path (PROTOCOL 23.8)",
+		Edits: []Edit{{"clientlib/join/trust.go", `err != nil || Whole(a) {`, `err != nil {`}},
+		By:    unit("cmd/holdfast/gateway", "^TestCellMoves$"), Dies: `waited 10s for the path to be found`,
+	},
+	{
+		Name:  "cells-behind-a-gateway-unknown",
+		Rule:  "clients compute the ports by which a gateway leads to other cells (PROTOCOL 23.8)",
+		Edits: []Edit{{"shared/sitemap/sitemap.go", `		if r.GetGateway() {`, `		if r == nil {`}},
+		By:    unit("shared/sitemap", "^TestSiteThroughGateways$"), Dies: `cell 0 \[\] `,
+	},
+	{
 		Name: "gateway-lends-its-user",
 		Rule: "a gateway lends its clients neither its user nor a socket's (docs/gateway.md)",
 		Edits: []Edit{
@@ -197,7 +285,7 @@ var gatewayMutants = []Mutant{
 		Name: "gateway-passes-plain-text",
 		Rule: "where servers are known by a certificate, a gateway passes no plain text on (docs/gateway.md)",
 		Edits: []Edit{
-			{"cmd/holdfast/gateway/pass.go", `	if g.secure && opening.Plain() {`, `	if g.secure && opening.First == nil {`},
+			{"cmd/holdfast/gateway/pass.go", `	if !g.site.requiresTLS() || !opening.Plain() {`, `	if !g.site.requiresTLS() || opening.First != nil {`},
 		},
 		By:   unit("cmd/holdfast/gateway", "^TestPlainTextIsRefused$"),
 		Dies: `i/o timeout`,
@@ -206,8 +294,8 @@ var gatewayMutants = []Mutant{
 		Name: "gateway-ready-without-a-primary",
 		Rule: "a gateway is ready only while it knows the primary (docs/gateway.md)",
 		Edits: []Edit{
-			{"cmd/holdfast/gateway/health.go", `		case !g.site.target().primary:
-`, `		case g.site == nil:
+			{"cmd/holdfast/gateway/health.go", `		case !c.primaryKnown():
+`, `		case c.primaryKnown() && c.first == nil:
 `},
 		},
 		By:   unit("cmd/holdfast/gateway", "^TestHealth$"),

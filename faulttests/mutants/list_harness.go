@@ -65,7 +65,7 @@ var harnessMutants = []Mutant{
 		Name: "judge-ghosts-for-ever",
 		Rule: "an acquire without an answer explains nothing once its wait and its lease must be over (I4)",
 		Edits: []Edit{
-			{"faulttests/check/lockmodel.go", `			if over == 0 || now <= over {`, `			if over == 0 || now != 0 {`},
+			{"faulttests/check/lockmodel.go", `		if c.over == 0 || now <= c.over {`, `		if c.over == 0 || now != 0 {`},
 		},
 		By:   unit("faulttests/check", "TestModelOfWhatIsLeftOfAnAcquire"),
 		Dies: `over in a minute, in windows of 0: true, want false`,
@@ -75,8 +75,8 @@ var harnessMutants = []Mutant{
 		Rule: "a grant whose client got no answer is over in time, and its token does not make it last (I4)",
 		Edits: []Edit{
 			{"faulttests/check/lockholds.go", `		if h.ghost {
-			open[`, `		if h.ghost && h.token == 0 {
-			open[`},
+			open = `, `		if h.ghost && h.token == 0 {
+			open = `},
 		},
 		By:   unit("faulttests/check", "TestModelOfWhatIsLeftOfAnAcquire"),
 		Dies: `shown_in_time,_and_there_for_ever.*over in a minute, in windows of 0: true, want false`,
@@ -85,9 +85,9 @@ var harnessMutants = []Mutant{
 		Name: "judge-ghosts-without-number",
 		Rule: "an acquire without an answer explains one grant at most (I4)",
 		Edits: []Edit{
-			{"faulttests/check/lockmodel.go", `			g.acquires[mode]--
+			{"faulttests/check/lockmodel.go", `			g.acquires = g.acquires.plus(c.kind, -1)
 `, ``},
-			{"faulttests/check/lockholds.go", `		s.acquires[mode] = min(s.acquires[mode], n`, `		s.acquires[mode] = max(s.acquires[mode], 0*n`},
+			{"faulttests/check/lockholds.go", `	s.acquires = s.acquires.atMost(open)`, `	_ = s.acquires.atMost(open)`},
 		},
 		By:   unit("faulttests/check", "TestModelOfWhatIsLeftOfAnAcquire"),
 		Dies: `in windows of 0: true, want false`,
@@ -96,7 +96,7 @@ var harnessMutants = []Mutant{
 		Name: "judge-ghosts-again-in-each-window",
 		Rule: "what an acquire without an answer has explained in one window it does not explain in the next (I4)",
 		Edits: []Edit{
-			{"faulttests/check/window.go", `max(0, s.acquires[mode]-1)`, `max(0, s.acquires[mode])`},
+			{"faulttests/check/window.go", `s.acquires.plus(k, -1) // this`, `s.acquires.plus(k, 0) // this`},
 		},
 		By:   unit("faulttests/check", "TestModelOfWhatIsLeftOfAnAcquire"),
 		Dies: `in windows of 1: true, want false`,

@@ -7,6 +7,20 @@ const nodeMembers = "cmd/holdfast/node/members.go"
 // joinMutants break rules of servers that come and go while others run.
 var joinMutants = []Mutant{
 	{
+		Name: "every-cell-begins-alike",
+		Rule: "another server of each cell should be primary (PROTOCOL 2.2)",
+		Edits: []Edit{{"cmd/holdfast/node/node.go", `	return int(c.Cell.Cell)
+`, `	return 0
+`}},
+		By: unit("faulttests/sim", "^TestCellsBeginWithOneServerEach$"), Dies: `cell 1: server 1 is primary`,
+	},
+	{
+		Name:  "turn-without-end",
+		Rule:  "after the server with the highest ID comes the one with the lowest (PROTOCOL 2.2)",
+		Edits: []Edit{{"election/rule.go", `return (at + len(voters) - first%len(voters)) % len(voters)`, `return at + len(voters) - first%len(voters)`}},
+		By:    unit("election", "^TestDecide$"), Dies: `6. In turn, the highest server goes first`,
+	},
+	{
 		Name:  "joining-server-counts",
 		Rule:  "a server that joins makes no majority (PROTOCOL 22.5)",
 		Edits: []Edit{{"election/elector.go", `if p.votes && is(p) {`, `if is(p) {`}},

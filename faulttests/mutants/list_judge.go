@@ -127,7 +127,7 @@ var judgeMutants = []Mutant{
 		Name: "judge-grants-what-is-done", Also: "",
 		Rule: "a history in which a slot is granted that is done is wrong (package check, lockState.acquired)",
 		Edits: []Edit{
-			{"faulttests/check/lockmodel.go", `done := call.Slot != 0 && call.Slot <= s.done`, `done := r.Done && call.Slot != 0 && call.Slot <= s.done`},
+			{"faulttests/check/lockmodel.go", `done, k := call.Slot != 0 && call.Slot <= s.done`, `done, k := r.Done && call.Slot != 0 && call.Slot <= s.done`},
 		},
 		By: unit("faulttests/check", "TestModelOfWhatIsDoneOnce"), Dies: `linearizable true, want false`,
 	},

@@ -173,6 +173,7 @@ var memberMutants = []Mutant{
 `, ``},
 			{"cmd/holdfast/node/members.go", `		if list, err := n.vol.ReadMembers(); err == nil {
 			n.believe(list)
+			n.learned.Notify()
 		}
 `, ``},
 			{"cmd/holdfast/node/members.go", `	n.believe(list)

@@ -224,7 +224,7 @@ var portMutants = []Mutant{
 		Rule: "a client waits longer than a server lets it wait for its turn (PROTOCOL 15.4)",
 		Edits: []Edit{
 			{"clientlib/connect.go", `	settingsTime = deafTime
-`, `	settingsTime = connectTime
+`, `	settingsTime = time.Second
 `},
 		},
 		By: unit("shared/frontend", "^TestServerGetsOverAHerd$"), Dies: `\d{4,} connections were set up for 800 clients`,

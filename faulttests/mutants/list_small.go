@@ -138,7 +138,7 @@ var smallMutants = []Mutant{
 		Name: "attached-token-unmarked", Also: "",
 		Rule: "a call for an attached lock says that its token was passed on (package clientlib, passed)",
 		Edits: []Edit{{"clientlib/lock.go",
-			"l.c.change(l.passed(ctx), order{", "l.c.change(ctx, order{"}},
+			"l.client().change(l.passed(ctx), order{", "l.client().change(ctx, order{"}},
 		By:   unit("clientlib", "^TestAttachedLockSaysThatItWasPassedOn$"),
 		Dies: `release under the attached token true says that it was passed on: false`,
 	},

@@ -116,25 +116,25 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "any-able-server-first",
-		Rule: "6. an able server with a lower ID goes first (package election, Decide)",
+		Rule: "6. an able server that comes before goes first (package election, Decide)",
 		Edits: []Edit{
-			{"election/rule.go", `v.Vote.Status.Able && v.ID < in.Self {`, `v.Vote.Status.Able {`},
+			{"election/rule.go", `v.Vote.Status.Able && in.before(v.ID) {`, `v.Vote.Status.Able {`},
 		},
 		By: unit("election", "^TestDecide$"), Dies: `6. An unable lower server does not`,
 	},
 	{
 		Name: "lower-server-not-first",
-		Rule: "6. an able server with a lower ID goes first (package election, Decide)",
+		Rule: "6. an able server that comes before goes first (package election, Decide)",
 		Edits: []Edit{
-			{"election/rule.go", ` || v.Vote.Status.Able && v.ID < in.Self {`, ` {`},
+			{"election/rule.go", ` || v.Vote.Status.Able && in.before(v.ID) {`, ` {`},
 		},
 		By: unit("election", "^TestDecide$"), Dies: `6. An able lower server goes first`,
 	},
 	{
 		Name: "any-silent-server-first",
-		Rule: "6. so does a lower one that others hear, and no other (package election, Decide)",
+		Rule: "6. so does one before it that others hear, and no other (package election, Decide)",
 		Edits: []Edit{
-			{"election/rule.go", `return id < in.Self && slices`, `return id != in.Self && slices`},
+			{"election/rule.go", `return in.before(id) && slices`, `return id != in.Self && slices`},
 		},
 		By: unit("election", "^TestDecide$"), Dies: `6. Nor does one that is silent`,
 	},
@@ -158,7 +158,7 @@ var sweepElectionMutants = []Mutant{
 		Name: "order-for-ever",
 		Rule: "8. who has waited long enough drops the order (package election, Decide)",
 		Edits: []Edit{
-			{"election/rule.go", `case first && in.Order == LowestFirst:`, `case first:`},
+			{"election/rule.go", `case first && in.Order == InTurn:`, `case first:`},
 		},
 		By: unit("election", "^TestDecide$"), Dies: `8. Patience drops the order`,
 	},
@@ -282,26 +282,10 @@ var sweepElectionMutants = []Mutant{
 		By: unit("election", "^TestWhatAPrimaryAsks$"), Dies: `it comes back`,
 	},
 	{
-		Name: "unable-successor",
-		Rule: "a term is handed to who is able (PROTOCOL 2.5)",
-		Edits: []Edit{
-			{"election/view.go", `p.ping.status.Able && p.ping.status.Role == RoleReplica`, `p.ping.status.Role == RoleReplica`},
-		},
-		By: unit("election", "^TestWhatAPrimaryAsks$"), Dies: `the lowest is not able`,
-	},
-	{
-		Name: "claiming-successor",
-		Rule: "a term is handed to a replica (PROTOCOL 2.5)",
-		Edits: []Edit{
-			{"election/view.go", `p.ping.status.Able && p.ping.status.Role == RoleReplica`, `p.ping.status.Able`},
-		},
-		By: unit("election", "^TestWhatAPrimaryAsks$"), Dies: `the lowest claims already`,
-	},
-	{
 		Name: "overtaken-ping-heard",
 		Rule: "pings are numbered; one that was overtaken counts for nothing (PROTOCOL 2.1)",
 		Edits: []Edit{
-			{"election/heartbeat.go", `	if !counts || !p.inOrder(in.Seq, now, e.opt.Timing.Suspicion) {`, `	if !counts {`},
+			{"election/heartbeat.go", `	if !counts || !p.inOrder(in.Seq, now, e.opt.Timing.Suspicion) {`, `	if ordered := p.inOrder(in.Seq, now, e.opt.Timing.Suspicion); !counts || !ordered && p == nil {`},
 		},
 		By: unit("election", "^TestWhatAPrimaryAsks$"), Dies: `a ping that was overtaken`,
 	},
@@ -394,8 +378,8 @@ var sweepElectionMutants = []Mutant{
 		Name: "offer-beside-a-primary",
 		Rule: "an offer is withdrawn when a primary shows (package election)",
 		Edits: []Edit{
-			{"election/loop.go", `		e.withdraw() // another server was first
-`, ``},
+			{"election/loop.go", `		e.withdrawLocked()
+		e.mu.nominated =`, `		e.mu.nominated =`},
 		},
 		By: unit("election", "^TestOfferIsWithdrawnForAPrimary$"), Dies: `beside a primary`,
 	},

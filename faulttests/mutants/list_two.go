@@ -69,8 +69,8 @@ var twoMutants = []Mutant{
 		Name: "own-term-is-stillness", Also: "",
 		Rule: "PROTOCOL 2.8: the time in which the server was primary itself is left out",
 		Edits: []Edit{{volumeVote, `	e.mu.still.restart(now)
-	delete(e.mu.still.signs, e.opt.Self)`, ``}},
-		By: unit("faulttests/sim", "^TestSlowTakeoverOfOneOfTwo$"), Dies: `a takeover was ended`,
+	e.mu.lost =`, `	e.mu.lost =`}},
+		By: unit("election", "^TestOwnTermIsNoStillness$"), Dies: `a second after its own term`,
 	},
 	{
 		Name: "takeover-unseen", Also: "",
@@ -212,8 +212,8 @@ var twoMutants = []Mutant{
 	},
 	{
 		Name: "own-beat-is-another-primary", Also: "",
-		Rule:  "PROTOCOL 2.8: what a server wrote in its own term is no sign of another one (package election, usedLocked)",
-		Edits: []Edit{{volumeVote, `delete(e.mu.still.signs, e.opt.Self)`, `delete(e.mu.still.signs, 0)`}},
+		Rule:  "PROTOCOL 2.8: what a server wrote in its own term is no sign of another one (node, readSign)",
+		Edits: []Edit{{nodeVote, `c.Epoch != 0 && c.Epoch == n.mu.beatEpoch`, `c.Epoch != 0 && c.Epoch < n.mu.beatEpoch`}},
 		By:    unit("faulttests/sim", "^TestTakeoverByThePrimaryThatSteppedDown$"), Dies: `server 1 writes`,
 	},
 	{

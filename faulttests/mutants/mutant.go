@@ -142,8 +142,8 @@ func List() []Mutant {
 		takeoverMutants, adoptMutants, warmMutants, commitMutants, orderMutants, logMutants, fileMutants, contentMutants,
 		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants, electionMutants,
 		watchMutants, portMutants, gateMutants, auditMutants, metricsMutants, traceMutants, deployMutants, clientTLSMutants, accessMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, cliMutants, nodeMutants, peertlsMutants, credentialMutants, loginMutants, proofMutants, quotaMutants, goMutants, doorMutants, secretsMutants, crowdMutants, limitMutants, holdMutants, nameMutants,
-		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
+		coreMutants, frontMutants, judgeMutants, judgePermitMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, lateMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
-		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants, pageMutants, configMutants, backupMutants, packageMutants, flockMutants, levelMutants, newerMutants, wordsMutants, descriptorMutants, hourMutants, moduleMutants, twoMutants, memberMutants, leanMutants, memberLossMutants, joinMutants, terraformMutants, markMutants, semaphoreMutants, kubernetesMutants, cellMutants, gatewayMutants,
+		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants, pageMutants, configMutants, backupMutants, packageMutants, flockMutants, levelMutants, newerMutants, wordsMutants, descriptorMutants, hourMutants, moduleMutants, twoMutants, memberMutants, leanMutants, memberLossMutants, joinMutants, terraformMutants, markMutants, semaphoreMutants, kubernetesMutants, cellMutants, routingMutants, siteServerMutants, siteMutants, gatewayMutants,
 	)
 }

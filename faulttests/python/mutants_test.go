@@ -36,7 +36,7 @@ var mutants = []mutant{
 	{
 		"lease-from-the-answer", "a lease counts from when the question was sent",
 		"_client.py", `answer = Answer(reply.body(), sent)`, `answer = Answer(reply.body(), _clock.now())`,
-		"test_lock.LossTest.test_renewals_count_from_when_they_were_sent", "not less than 6.0",
+		"test_lock.LossTest.test_renewals_count_from_when_they_were_sent", "not less than 8.0",
 	},
 	{
 		"held-until-told", "a lock whose lease may have ended is not held, whatever the threads do",
@@ -173,6 +173,40 @@ var mutants = []mutant{
                 self._mutex.acquire()
 `,
 		"test_lock.ThreadTest.test_close_joins_what_has_only_begun", "cannot join thread before it is started",
+	},
+	{
+		"outcome-of-any-cell", "the outcome of a request is asked of the cell that opened its client",
+		"_client.py", `a = self._opener(error.client_id).ask("cancel"`, `a = self.ask("cancel"`,
+		"test_cells.CellsTest.test_unknown_is_settled_where_it_was_asked", "Lists differ",
+	},
+	{
+		"refusal-of-a-cell-leaves-doubt", "a cell that refuses a name has executed no attempt of the request",
+		"_client.py", `"LEASE_EXPIRED", "WRONG_CELL")`, `"LEASE_EXPIRED")`,
+		"test_cells.CellsTest.test_refusal_leaves_no_doubt", "UnknownOutcome",
+	},
+	{
+		"cell-is-whoever-answers", "nobody is taken for a cell but servers of its cluster",
+		"_client.py", `        made._cluster = str(told[number]["cluster_id"])  # servers of another one refuse everything
+`, ``,
+		"test_cells.CellsTest.test_cell_that_is_not_known", "WrongCluster not raised",
+	},
+	{
+		"cells-behind-a-gateway-unknown", "a client of a gateway computes the ports of other cells",
+		"_client.py", `        if number in told and status.get("gateway"):`, `        if number in told and status.get("no_gateway"):`,
+		"test_cells.CellsTest.test_through_a_gateway", "is not known to the servers",
+	},
+	{
+		"cell-asked-in-plain-text", "servers that are told over TLS are asked over TLS",
+		"_endpoints.py", `        if not self._plain():
+`, `        if self._plain() is None:
+`,
+		"test_cells.CellsTest.test_trust", "ConfigError not raised",
+	},
+	{
+		"cell-of-the-lock-forgotten", "a lock is used at the cell that granted it",
+		"_lock.py", `            self._cell = at if at is not self.client else self._cell
+`, ``,
+		"test_cells.CellsTest.test_locks_of_both_cells", "WRONG_CELL",
 	},
 	{
 		"filelock-releases-too-early", "a FileLock is held until it was released as often as acquired",
