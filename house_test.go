@@ -155,12 +155,12 @@ func importRules() []importRule {
 		}, bans("shared/frontend")},
 		{"primary knows neither replica nor election", below("primary"), bans("replica", "election", "cmd", "clientlib")},
 		{"replica knows neither primary nor election", below("replica"), bans("primary", "election", "cmd", "clientlib")},
-		{"election knows no role and no storage", below("election"), only("shared/cluster", "election")},
+		{"election knows no role and no storage", below("election"), only("shared/cluster", "shared/wake", "election")},
 		// The servers in users' tests are those of the product, so forUsersTests imports what it likes. A program that does not
 		// import it gets nothing of that.
-		{"clientlib knows wire, retry and cluster only", func(s *source) bool {
+		{"clientlib knows what servers and clients share only", func(s *source) bool {
 			return !s.test() && within(s.dir, "clientlib") && !within(s.dir, forUsersTests)
-		}, only("shared/wire", "shared/wire/frames", "shared/wire/pb", "shared/retry", "shared/cluster", "shared/spelling", "clientlib", "clientlib/clientconfig", "clientlib/join", "clientlib/login", "clientlib/credential")},
+		}, only("shared/wire", "shared/wire/frames", "shared/wire/pb", "shared/retry", "shared/cluster", "shared/sitemap", "shared/spelling", "clientlib", "clientlib/clientconfig", "clientlib/join", "clientlib/login", "clientlib/credential")},
 		{"packages of users above clientlib know it only", below("clientlib/leader", "clientlib/watch", "clientlib/oteltrace", "clients/kubernetes"), only("clientlib")},
 		{"who traces is one package of servers, and one for users without the SDK", product, func(s *source, imp string) bool {
 			return within(imp, "go.opentelemetry.io") && !within(s.dir, "cmd/holdfast/trace") &&
