@@ -56,14 +56,15 @@ func (n *Node) lookForPrimaries() {
 	look := election.Look{Began: time.Now(), Signs: map[cluster.ServerID]election.Sign{}}
 	for _, id := range n.members().Voters().IDs() {
 		sign, own, err := n.readSign(id)
-		n.setUnseen(err)
 		if err != nil {
+			n.setUnseen(err)
 			return
 		}
 		if !own {
 			look.Signs[id] = sign
 		}
 	}
+	n.setUnseen(nil)
 	look.Ended = time.Now()
 	n.elector.Saw(look)
 }
