@@ -209,6 +209,11 @@ var mutants = []mutant{
 		"test_cells.CellsTest.test_locks_of_both_cells", "WRONG_CELL",
 	},
 	{
+		"server-names-a-socket", "a server tells of hosts and ports, never of paths",
+		"_endpoints.py", `        if any(parse_address(a).path for a in addresses):`, `        if False:`,
+		"test_cells.CellsTest.test_servers_tell_of_no_paths", "ConfigError not raised",
+	},
+	{
 		"filelock-releases-too-early", "a FileLock is held until it was released as often as acquired",
 		"_filelock.py", `self._mine.count -= 1`, `self._mine.count = 0`,
 		"test_others.FileLockTest.test_is_reentrant_in_one_thread", "1 != 2",

@@ -150,3 +150,9 @@ class CellsTest(Case):
         self.assertEqual(OutsideTrust().elsewhere(["h:1"], ""), ["https://h:1"])
         with self.assertRaisesRegex(ConfigError, "served in plain text"):
             PinTrust(pin).elsewhere(["h:1"], "")
+
+    def test_servers_tell_of_no_paths(self):
+        for address in "/mnt/volume", "./volume", "unix:/run/socket", "https://h:1", "h":
+            for trust in PlainTrust(), PinTrust("A" * 43), OutsideTrust():
+                with self.assertRaises(ConfigError):
+                    trust.elsewhere(["h:1", address], "A" * 43)

@@ -122,7 +122,13 @@ class Trust:
         """Return the endpoints of another cluster, of which a server told that is recognized by this.
 
         pin is that of its authority, "" if it is served in plain text. It is never asked in plain text where the server that told was not.
+        A server tells of hosts and ports only: the path of a volume, or of a socket of this host, is none of its business.
         """
+        if any(parse_address(a).path for a in addresses):
+            raise ConfigError(f"a server told of a socket as another one's address: {addresses}")
+        return self._elsewhere(addresses, pin)
+
+    def _elsewhere(self, addresses: Sequence[str], pin: str) -> Union[str, List[str]]:
         if pin:
             return _JOIN + ",".join(addresses) + _PIN + pin
         if not self._plain():
@@ -154,7 +160,7 @@ class PlainTrust(Trust):
 class OutsideTrust(Trust):
     """Servers have certificates for the names that are dialed, of authorities that this machine trusts."""
 
-    def elsewhere(self, addresses: Sequence[str], pin: str) -> Union[str, List[str]]:
+    def _elsewhere(self, addresses: Sequence[str], pin: str) -> Union[str, List[str]]:
         return [_OUTSIDE + a for a in addresses]
 
     def _secure(self, raw: socket.socket, address: Address, timeout: float) -> Connected:
