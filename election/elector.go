@@ -42,6 +42,7 @@ type Elector struct {
 		permit    time.Time     // until then the next claim has an operator's permission
 		permitted bool          // the claim or term has one
 		rests     bool          // the claim or term rests on the vote of the volume
+		named     bool          // it rests on nobody's vote: the primary before resigned, and named this server
 		lost      bool          // the last term that did was ended, and who ended it was not seen yet
 		deposed   int           // how many terms in a row that did were ended by others
 		extra     time.Duration // by how much longer the volume has to be still for that

@@ -343,6 +343,7 @@ func TestNomineeThatDiesIsReplaced(t *testing.T) {
 		w.awaitPrimary(time.Second, only(1))
 		w.advance(time.Second)
 		w.server(1).change(func(s *server) { s.mu.resign <- struct{}{} })
+		synctest.Wait() // it has resigned
 		w.kill(2)
 		_, took := w.awaitPrimary(2*time.Second, anybody)
 		t.Logf("a primary after %v", took)

@@ -129,7 +129,7 @@ func (e *Elector) round(ctx context.Context, now time.Time) time.Time {
 	e.beat(ctx, now, st, healthy)
 
 	switch {
-	case st.Role == RoleReplica && e.nominated(now):
+	case st.Role == RoleReplica && e.named(now):
 	case st.Role != RoleReplica || healthy != 0:
 		l.patience, l.nextPoll = time.Time{}, time.Time{}
 	case e.ready(now, st):
@@ -271,8 +271,11 @@ func (e *Elector) lostLocked(now time.Time, p *peer) string {
 	return "stalled"
 }
 
-// nominated offers the term if the primary named this server a moment ago.
-func (e *Elector) nominated(now time.Time) bool {
+// nominated is how the term came that a primary resigned and named this server for.
+const nominated = "nominated"
+
+// named offers the term if the primary named this server a moment ago.
+func (e *Elector) named(now time.Time) bool {
 	able := e.opt.Status().Able
 	e.mu.Lock()
 	at, votes := e.mu.nominated, e.votesLocked()
@@ -288,7 +291,7 @@ func (e *Elector) nominated(now time.Time) bool {
 	if late || !able || !votes {
 		return false
 	}
-	e.offerTerm(at, until.Sub(at), "nominated", false)
+	e.offerTerm(at, until.Sub(at), nominated, false)
 	return true
 }
 
@@ -381,5 +384,6 @@ func (e *Elector) offerTerm(began time.Time, good time.Duration, how string, res
 	e.mu.claiming = true
 	e.mu.began = began
 	e.mu.rests, e.mu.permitted = rests, rests && began.Before(e.mu.permit)
+	e.mu.named = how == nominated
 	e.mu.Unlock()
 }

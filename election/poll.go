@@ -211,6 +211,13 @@ func (e *Elector) testifyLocked(now time.Time, own time.Duration) cluster.Server
 	return 0
 }
 
+// Voted reports whether voters decided that this server takes over. Else the primary before resigned, and named it.
+func (e *Elector) Voted() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.mu.named
+}
+
 // Confirm returns nil if this server should still take over. It is called before the first
 // fence is set. When the pre-vote is older than Suspicion, or was one of other voters, it holds another, without regard to
 // the order of IDs, because the claim is made. It returns an error that wraps ErrYield if

@@ -153,6 +153,36 @@ var lateMutants = []Mutant{
 		By:    unit("faulttests/sim", "^TestHandoverWithoutMembers$"), Dies: `handed over to server`,
 	},
 	{
+		Name:  "nominee-wants-votes",
+		Rule:  "a server that the primary named takes over whichever voters there are by now (PROTOCOL 2.5)",
+		Edits: []Edit{{nodeMembers, `n.elector.Voted() && !slices`, `!slices`}},
+		By:    unit("faulttests/sim", "^TestHandoverBesideANewMember$"), Dies: `server . is primary after`,
+	},
+	{
+		Name:  "late-ping-ends-the-others",
+		Rule:  "a ping whose time is over ends no other one of its stream (PROTOCOL 2.1)",
+		Edits: []Edit{{"cmd/holdfast/node/peergrpc/heartbeats.go", `	if ctx.Err() != nil { // it may`, `	if false { // it may`}},
+		By:    unit("cmd/holdfast/node/peergrpc", "^TestPingThatCameTooLate$"), Dies: `the ping beside it`,
+	},
+	{
+		Name: "hidden-names-one-by-one",
+		Rule: "names that a cache may hide are waited for beside each other (PROTOCOL 2.8)",
+		Edits: []Edit{{"cmd/holdfast/node/volumevote.go", `		if unseen == nil {
+			unseen = err
+		}
+`, `		if unseen = err; err != nil {
+			break
+		}
+`}},
+		By: unit("cmd/holdfast/node", "^TestHiddenNamesAreWaitedForTogether$"), Dies: `its status says`,
+	},
+	{
+		Name:  "looks-late-by-design",
+		Rule:  "a look that comes when it was to come is not late (package node, quorum)",
+		Edits: []Edit{{"cmd/holdfast/node/node.go", `wake.Longest(n.opt.Timing.Heartbeat)`, `n.opt.Timing.Heartbeat`}},
+		By:    unit("cmd/holdfast/node", "^TestLooksComeInTime$"), Dies: `did not run`,
+	},
+	{
 		Name:  "new-member-reads-late",
 		Rule:  "a nominee that is no member as far as it knows reads the list at once (PROTOCOL 2.5)",
 		Edits: []Edit{{"cmd/holdfast/node/peer.go", `		n.reread.Notify() //`, `		_ = n.reread //`}},

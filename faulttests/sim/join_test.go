@@ -177,7 +177,12 @@ func TestTypoInAnAddress(t *testing.T) {
 
 // TestHandoverToANewMember: a server that became a member a moment ago does not know that, nor does MEMBERS show it yet. It takes over all the
 // same when the primary names it.
-func TestHandoverToANewMember(t *testing.T) {
+func TestHandoverToANewMember(t *testing.T) { handOverWithANewMember(t, 4) }
+
+// TestHandoverBesideANewMember: a server that was a member all the time learns of the new one while it takes over. Nobody voted, so nobody votes anew.
+func TestHandoverBesideANewMember(t *testing.T) { handOverWithANewMember(t, 3) }
+
+func handOverWithANewMember(t *testing.T, successor cluster.ServerID) {
 	quiet(t, func(t *testing.T, c *Cluster) {
 		c.changes(t, 1, newcomer(4))
 		within(t, time.Second, "the volume lists it", func() bool { return c.Start(4) == nil })
@@ -185,10 +190,10 @@ func TestHandoverToANewMember(t *testing.T) {
 		within(t, 10*time.Second, "server 4 is a member", func() bool { return c.isMember(4, 1) })
 		epoch := c.epoch()
 		time.AfterFunc(20*time.Millisecond, gate.Resume)
-		if to, err := c.server(1).node.Handover(t.Context(), 4); err != nil || to != 4 {
+		if to, err := c.server(1).node.Handover(t.Context(), successor); err != nil || to != successor {
 			t.Fatalf("handed over to server %d, %v", to, err)
 		}
-		if id, took := c.one(t, "handed over"); id != 4 || took > c.Timing.Heartbeat || c.epoch() != epoch+1 {
+		if id, took := c.one(t, "handed over"); id != successor || took > c.Timing.Heartbeat || c.epoch() != epoch+1 {
 			t.Errorf("server %d is primary after %v, %d epochs became %d", id, took, epoch, c.epoch())
 		}
 	})

@@ -21,6 +21,9 @@ func Next(now time.Time, period time.Duration) time.Duration {
 	}
 }
 
+// Longest is the longest that Next returns for a period.
+func Longest(period time.Duration) time.Duration { return period/4 + period }
+
 // Looks is a timer of regular looks, see Next. Whoever receives from C calls Again.
 type Looks struct {
 	*time.Timer

@@ -62,7 +62,8 @@ func (n *Node) pushed() uint64 {
 
 // mayClaim returns an error if the newest list of servers, that on the volume included, does not have this server as a member: a
 // claim would end a term that is healthy, and be refused by the log. The log decides, so a list that cannot be read keeps
-// nobody from claiming. If the list has other voters than those by which this server was elected, they vote anew.
+// nobody from claiming. If the list has other voters than those by which this server was elected, they vote anew; where the primary before
+// resigned and named it, nobody voted.
 func (n *Node) mayClaim() error {
 	list, err := n.vol.ReadMembers()
 	if err != nil {
@@ -74,7 +75,7 @@ func (n *Node) mayClaim() error {
 	if err := newest.Admits(n.opt.Server); err != nil {
 		return err
 	}
-	if !slices.Equal(newest.Servers.Voters().IDs(), n.members().Voters().IDs()) {
+	if n.elector.Voted() && !slices.Equal(newest.Servers.Voters().IDs(), n.members().Voters().IDs()) {
 		return fmt.Errorf("version %d of the list of servers came after the vote: %w", newest.Version, election.ErrYield)
 	}
 	return nil

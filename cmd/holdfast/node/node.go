@@ -78,8 +78,9 @@ type Options struct {
 	Version, Path string
 	// Restart returns settings that were changed and count after a restart only, for status. nil = none, ever.
 	Restart func() []string
-	// Cells returns, for status, where each cell of the site is served, from the servers of this one. It never blocks. nil for a volume of
-	// no site.
+	// Own is what the volume owns, which is a cell of a site, and Cells returns, for status, where each cell of it is served, from the servers
+	// of this one. It never blocks. Both are nil for a volume of no site.
+	Own   *cluster.Own
 	Cells func(own cluster.Members) []serving.CellServers
 	// Warnings are shown in status: what is wrong with the volume from the start.
 	Warnings []string
@@ -451,7 +452,7 @@ func (n *Node) supervise(p *primary.Primary, ended <-chan error) error {
 			t.Again()
 		}
 		now := time.Now()
-		if late := quorum.look(now, n.opt.Timing.Heartbeat, n.opt.Timing.StorageTimeout, n.elector.Majority()); late > timerLateness {
+		if late := quorum.look(now, wake.Longest(n.opt.Timing.Heartbeat), n.opt.Timing.StorageTimeout, n.elector.Majority()); late > timerLateness {
 			p.TimerLate(now, late)
 			n.opt.Log.Warn().Dur("late_by", late).Msg("this process did not run: its own timer was late")
 		}

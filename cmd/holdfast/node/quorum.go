@@ -12,7 +12,7 @@ type quorum struct {
 	woke   time.Time     // the last look that came later than a whole storage timeout; zero: none did
 }
 
-// look records whether there is a majority now. A timer asks for it every so often: look returns
+// look records whether there is a majority now. A timer asks for it at least every so often: look returns
 // how late that was, 0 or less if it was not. Storage is the storage timeout.
 func (q *quorum) look(now time.Time, every, storage time.Duration, majority bool) (late time.Duration) {
 	late = now.Sub(q.looked) - every

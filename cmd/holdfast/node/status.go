@@ -49,7 +49,7 @@ func (n *Node) Status() serving.ClusterStatus {
 	c := n.vol.Cluster()
 	own := n.self()
 	list := n.list.Load()
-	s := serving.ClusterStatus{Members: list.Version, HighestID: list.HighestID, ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: n.highestKnown()}
+	s := serving.ClusterStatus{Own: n.opt.Own, Members: list.Version, HighestID: list.HighestID, ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: n.highestKnown()}
 	for _, m := range list.Servers {
 		s.Servers = append(s.Servers, serving.ServerStatus{Member: m, Role: "unreachable", Joins: n.joins(m.ID)})
 	}

@@ -51,20 +51,24 @@ func (n *Node) watchPrimaries(ctx context.Context) error {
 	}
 }
 
-// lookForPrimaries reports to the elector what all members have written. It reports nothing if one of the reads failed.
+// lookForPrimaries reports to the elector what all members have written. It reports nothing if one of the reads failed. The others are read all the
+// same, so that names which a cache may hide are waited for beside each other.
 func (n *Node) lookForPrimaries() {
 	look := election.Look{Began: time.Now(), Signs: map[cluster.ServerID]election.Sign{}}
+	var unseen error
 	for _, id := range n.members().Voters().IDs() {
 		sign, own, err := n.readSign(id)
-		if err != nil {
-			n.setUnseen(err)
-			return
+		if unseen == nil {
+			unseen = err
 		}
 		if !own {
 			look.Signs[id] = sign
 		}
 	}
-	n.setUnseen(nil)
+	n.setUnseen(unseen)
+	if unseen != nil {
+		return
+	}
 	look.Ended = time.Now()
 	n.elector.Saw(look)
 }

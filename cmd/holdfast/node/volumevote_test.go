@@ -3,6 +3,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	crand "crypto/rand"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -27,10 +30,15 @@ func firstTwo() cluster.Members {
 // runAlone runs server 1, which hears nobody.
 func runAlone(t *testing.T, disk *volumetest.Disk, profile volumetest.Profile) (_ *Node, stop func()) {
 	t.Helper()
-	n, err := New(Options{
+	return run(t, Options{
 		Server: 1, FS: disk.Host(1, profile), Timing: cluster.DefaultTiming(), Peers: nobody{},
 		Random: crand.Reader, Rand: rand.New(rand.NewPCG(1, 1)),
 	})
+}
+
+func run(t *testing.T, opt Options) (_ *Node, stop func()) {
+	t.Helper()
+	n, err := New(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +86,53 @@ func TestNameThatMayBeHiddenIsNoVote(t *testing.T) {
 			stop()
 		})
 	}
+}
+
+// TestHiddenNamesAreWaitedForTogether: a server that hears nobody is kept for as long by two that never ran as by one.
+func TestHiddenNamesAreWaitedForTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, profile := volumetest.New(1), volumetest.ProfileNetwork()
+		three := append(firstTwo(), cluster.Member{ID: 3, Client: "h3:1", Peer: "h3:3"})
+		if _, err := volume.Init(t.Context(), disk.Host(9, profile), three, crand.Reader); err != nil {
+			t.Fatal(err)
+		}
+		n, stop := runAlone(t, disk, profile)
+		time.Sleep(hiddenName + 10*time.Second)
+		if says := n.loneReason(); !strings.Contains(says, "no majority") {
+			t.Errorf("its status says %q", says)
+		}
+		stop()
+	})
+}
+
+// TestLooksComeInTime on a machine that is never late, also where they are far from each other.
+func TestLooksComeInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, profile := volumetest.New(1), volumetest.ProfileLocal()
+		if _, err := volume.Init(t.Context(), disk.Host(9, profile), firstTwo(), crand.Reader); err != nil {
+			t.Fatal(err)
+		}
+		slow := cluster.DefaultTiming()
+		slow.Heartbeat, slow.Suspicion, slow.MajorityWindow, slow.QuorumTimeout, slow.StorageTimeout = time.Second, 3*time.Second, 4*time.Second, 4*time.Second, 10*time.Second
+		var log bytes.Buffer
+		host := disk.Host(1, profile)
+		host.SetHook(func(volumetest.Call) volumetest.Action { // so that the term begins beside the moments at which looks meet
+			time.Sleep(55 * time.Millisecond)
+			return volumetest.Proceed()
+		})
+		n, stop := run(t, Options{
+			Server: 1, FS: host, Timing: slow, Peers: nobody{}, Log: zerolog.New(zerolog.SyncWriter(&log)),
+			Random: crand.Reader, Rand: rand.New(rand.NewPCG(1, 1)),
+		})
+		time.Sleep(30 * time.Second)
+		if n.Role() != election.RolePrimary {
+			t.Error("it does not serve")
+		}
+		stop()
+		if said := log.String(); strings.Contains(said, "did not run") {
+			t.Error(said)
+		}
+	})
 }
 
 // Each member of the present list that goes on keeps another one from taking over. No other server does: one that was removed may

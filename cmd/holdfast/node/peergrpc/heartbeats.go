@@ -157,6 +157,9 @@ func (s *beatStream) send(ctx context.Context, q *pb.Ping) {
 		return
 	}
 	defer func() { <-s.sending }()
+	if ctx.Err() != nil { // it may have come this far all the same, and other pings are under way
+		return
+	}
 	stop := context.AfterFunc(ctx, s.cancel)
 	defer stop()
 	_ = s.stream.Send(q)

@@ -104,6 +104,43 @@ func waits(h *heartbeats, seq uint64) bool {
 	return s.mu.waiting[seq] != nil
 }
 
+// TestPingThatCameTooLate, as a probe of an asker who has his answer by now, ends no other ping of its stream.
+func TestPingThatCameTooLate(t *testing.T) {
+	for range 20 { // of all that a ping waits for, it may find any first
+		synctest.Test(t, func(t *testing.T) {
+			x, answer := &scripted{}, make(chan *pb.Pong, 1)
+			x.send = func(*pb.Ping) error { return nil }
+			x.recv = func() (*pb.Pong, error) {
+				select {
+				case r := <-answer:
+					return r, nil
+				case <-x.ctx.Done():
+					return nil, status.FromContextError(x.ctx.Err()).Err()
+				}
+			}
+			h := newHeartbeats(x, func() {})
+			ended := make(chan error, 1)
+			go func() {
+				_, _, err := h.ping(t.Context(), &pb.Ping{Seq: 1})
+				ended <- err
+			}()
+			synctest.Wait()
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, _, err := h.ping(over, &pb.Ping{Seq: 2}); err == nil {
+				t.Error("a ping whose time was over has an answer")
+			}
+			synctest.Wait()
+			answer <- &pb.Pong{Seq: 1}
+			if err := <-ended; err != nil {
+				t.Errorf("the ping beside it: %v", err)
+			}
+			(<-h.turn).cancel()
+			synctest.Wait()
+		})
+	}
+}
+
 // TestPingThatCannotBeSent: to send may take as long as a connection is made anew.
 func TestPingThatCannotBeSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
