@@ -50,6 +50,9 @@ type process struct {
 // silenceAgain is how long a silent server has beyond that: this process may have been kept from hearing it.
 const silenceAgain = 2 * time.Second
 
+// abortWait is how long a stuck server has to write down where it is stuck, and to end.
+const abortWait = 5 * time.Second
+
 // process starts the server of a cell.
 func (o *Options) process(k cluster.CellID, ready func()) (server, error) {
 	silence, err := daemon.SdWatchdogEnabled(false)
@@ -77,22 +80,29 @@ func (o *Options) process(k cluster.CellID, ready func()) (server, error) {
 }
 
 // listen calls ready when the server says that it is, until the socket is closed. One that is ready and is silent for too long after that is
-// stuck. It is made to write down where, and ends: so the service manager would do.
+// stuck. It is made to write down where and to end, and killed if it does not: so the service manager would do.
 func (p *process) listen(ready func()) {
-	b, again := make([]byte, 4096), false
+	b, again, aborted := make([]byte, 4096), false, false
 	for {
 		n, err := p.notify.Read(b)
 		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && aborted:
+			p.Signal(syscall.SIGKILL)
+			return
 		case errors.Is(err, os.ErrDeadlineExceeded) && again:
 			p.log.Error().Dur("silence", p.silence).Msg("the server of a cell is stuck, and is ended")
 			p.Signal(syscall.SIGABRT)
-			return
+			aborted = true
+			p.notify.SetReadDeadline(time.Now().Add(abortWait)) //nolint:errcheck // Read would say so
+			continue
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			again = true
 			p.notify.SetReadDeadline(time.Now().Add(silenceAgain)) //nolint:errcheck // Read would say so
 			continue
 		case err != nil:
 			return
+		case aborted: // it is too late
+			continue
 		}
 		said := strings.Split(string(b[:n]), "\n")
 		again = false
