@@ -14,11 +14,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/sitemap"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -153,14 +151,6 @@ func (s *cells) ask(ctx context.Context, k *call) (*sitemap.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	for began, pause := time.Now(), (retry.Pauses{Random: s.own.opt.Rand}); len(r.GetCells()) > 0 && r.GetCell() == nil; { // it has just started, or its volume is slow
-		if time.Since(began) > s.own.opt.Budget || !retry.Rest(ctx, pause.Next(0, false)) {
-			break
-		}
-		if again, err := s.own.status(ctx, k); err == nil {
-			r = again
-		}
-	}
 	site, err := sitemap.Of(r, s.own.opt.Endpoints, s.own.opt.trust.Endpoints)
 	if err != nil {
 		return nil, k.fail(fmt.Errorf("find the cells of the site: %w", errors.Join(err, ctx.Err())))
@@ -220,6 +210,9 @@ func (s *cells) only(ctx context.Context, k *call, id CellID) (*Client, error) {
 	var at sitemap.Cell
 	if site != nil {
 		at = site.Cell(id)
+	}
+	if at.Unusable != nil {
+		return nil, k.fail(fmt.Errorf("%v of the site, as the servers at %v tell of it: %w", id, s.own.servers.addresses(), at.Unusable))
 	}
 	if len(at.Endpoints) == 0 {
 		return nil, k.fail(fmt.Errorf("%v of the site is not known to the servers at %v: see holdfast site status", id, s.own.servers.addresses()))

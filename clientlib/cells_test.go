@@ -45,9 +45,8 @@ type fakeCell struct {
 	// loses is how many refusals get lost.
 	loses atomic.Int32
 	// outcomes counts questions for outcomes, and requests to cancel.
-	outcomes atomic.Int32
-	// leaderless is set while the cell's server is up and no primary, and tableless while it cannot say what the cell owns.
-	leaderless, tableless atomic.Bool
+	outcomes   atomic.Int32
+	leaderless atomic.Bool // the cell's server is up, and no primary
 }
 
 // newFakeSite makes a site of n cells, and pins the names below pN/ to cell N.
@@ -170,9 +169,6 @@ func (c *fakeCell) tell(q *pb.StatusRequest, r *pb.StatusResponse) {
 		return
 	}
 	c.asked.Add(1)
-	if c.tableless.Load() {
-		return
-	}
 	r.Cell = &pb.Cell{SiteId: c.own.Site.String(), Cell: uint32(c.own.Cell), Version: 1}
 	for _, x := range c.own.Ranges {
 		r.Cell.Ranges = append(r.Cell.Ranges, &pb.CellRange{From: uint64(x.From), Cell: uint32(x.Cell)})
@@ -292,23 +288,9 @@ func TestHomeCellWithoutAPrimary(t *testing.T) {
 	}
 }
 
-// TestServerWithoutATable has just started, and will say what its cell owns in a moment: that is waited for.
-func TestServerWithoutATable(t *testing.T) {
-	s := newFakeSite(t, 2)
-	s.cells[0].tableless.Store(true)
-	time.AfterFunc(300*time.Millisecond, func() { s.cells[0].tableless.Store(false) })
-	if got, err := listed(t.Context(), s.client(Options{}), ""); err != nil || len(got) != 4 {
-		t.Errorf("%v, error %v", got, err)
-	}
-	s.cells[0].tableless.Store(true)
-	if got, err := listed(t.Context(), s.client(Options{Budget: 300 * time.Millisecond}), ""); err == nil || !strings.Contains(err.Error(), "does not tell yet") {
-		t.Errorf("in vain: %v, error %v", got, err)
-	}
-}
-
 func TestListOfAllCells(t *testing.T) {
 	s := newFakeSite(t, 3)
-	c := s.client(Options{Budget: 300 * time.Millisecond})
+	c := s.client(Options{Budget: 2 * time.Second})
 	if got, err := listed(t.Context(), c, ""); err != nil || fmt.Sprint(got) != "[a0 a1 a2 b0 b1 b2]" {
 		t.Errorf("%v, error %v", got, err)
 	}
@@ -383,6 +365,24 @@ func TestAttachedToAnotherCell(t *testing.T) {
 	}
 	if err := l.Release(t.Context()); err != nil || s.cells[0].refused.Load() != 0 {
 		t.Errorf("release: %v; %d refused", err, s.cells[0].refused.Load())
+	}
+}
+
+// TestReleaseWhereNobodyAnswers, and so nobody says which cell has the lock, ends its Context all the same.
+func TestReleaseWhereNobodyAnswers(t *testing.T) {
+	c, err := New(Options{Endpoints: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // it is nil
+	l := c.Attach("a", 7)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := l.Release(ctx); err == nil {
+		t.Error("it was released by nobody")
+	}
+	if l.Context().Err() == nil {
+		t.Error("the lock was given back, and its Context lives on")
 	}
 }
 
@@ -480,6 +480,23 @@ func TestAnotherClusterIsNoCell(t *testing.T) {
 	}
 	if n := len(s.cells[2].attempts("acquire")) + int(s.cells[2].refused.Load()); n != 0 {
 		t.Errorf("%d requests reached another cell", n)
+	}
+}
+
+// TestOneCellOfWhichNonsenseIsTold is the trouble of who needs that cell.
+func TestOneCellOfWhichNonsenseIsTold(t *testing.T) {
+	s := newFakeSite(t, 3)
+	told := s.told()
+	told[2].Pin = "no pin"
+	s.cells[0].tells.Store(&told)
+	c := s.client(Options{})
+	for _, name := range []LockName{"p0/a", "p1/a"} {
+		if _, err := c.Acquire(t.Context(), name, AcquireOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := c.Acquire(t.Context(), "p2/a", AcquireOptions{}); err == nil || !strings.Contains(err.Error(), "cell 2 of the site, as the servers at") {
+		t.Errorf("a lock of that cell: %v", err)
 	}
 }
 

@@ -171,4 +171,24 @@ var routingMutants = []Mutant{
 		By:   unit("cmd/holdfast/remote", "^TestCellIsTheClusterThatWasTold$"),
 		Dies: `after 1 requests`,
 	},
+	{
+		Name: "one-bad-cell-hides-all",
+		Rule: "what is told of one cell and cannot be used is the trouble of who needs that cell (package sitemap, Of)",
+		Edits: []Edit{
+			{"shared/sitemap/sitemap.go", `			x.Endpoints = nil
+`, `			return nil, x.Unusable
+`},
+		},
+		By:   unit("clientlib", "^TestOneCellOfWhichNonsenseIsTold$"),
+		Dies: `no pin`,
+	},
+	{
+		Name: "attached-lock-outlives-its-release",
+		Rule: "the Context of a lock that is released ends at once, whoever can be asked (package clientlib, Release)",
+		Edits: []Edit{
+			{"clientlib/lock.go", `"release"); errors.Is(err, ErrInvalidArgument) {`, `"release"); err != nil {`},
+		},
+		By:   unit("clientlib", "^TestReleaseWhereNobodyAnswers$"),
+		Dies: `its Context lives on`,
+	},
 }

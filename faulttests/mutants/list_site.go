@@ -44,4 +44,24 @@ var siteMutants = []Mutant{
 		By:   unit("faulttests/check", "^TestDivisionOfTheJudge$"),
 		Dies: `has "b/c/`,
 	},
+	{
+		Name: "stuck-server-stays",
+		Rule: "a server that is stuck, and does not end by SIGABRT, is killed (package supervisor, listen)",
+		Edits: []Edit{
+			{"cmd/holdfast/supervisor/process.go", `			p.Signal(syscall.SIGKILL)
+`, ``},
+		},
+		By:   unit("cmd/holdfast/supervisor", "^TestStuckServerIsEnded$"),
+		Dies: `a server is not started again`,
+	},
+	{
+		Name: "own-is-not-told",
+		Rule: "a server knows from its volume which names its cell has, and tells it (PROTOCOL 23.8)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/cells.go", `	p.cells.owns = own
+`, ``},
+		},
+		By:   unit("cmd/holdfast/serve", "^TestOnlyTheRightCellIsServed$"),
+		Dies: `it owns`,
+	},
 }

@@ -120,9 +120,9 @@ var siteServerMutants = []Mutant{
 	},
 	{
 		Name: "strangers-learn-no-division",
-		Rule: "who may read nothing learns which cell has which names, if one that has a table is asked (PROTOCOL 23.8)",
+		Rule: "who may read nothing learns which cell has which names (PROTOCOL 23.8)",
 		Edits: []Edit{
-			{"shared/frontend/service/status.go", `			r.Cell = convert.FromOwn(s.owned(ctx))
+			{"shared/frontend/service/status.go", `		r.Cell = convert.FromOwn(s.own)
 `, ``},
 		},
 		By:   unit("shared/frontend", "^TestStrangersLearnWhichCellHasWhat$"),
@@ -132,7 +132,7 @@ var siteServerMutants = []Mutant{
 		Name: "foreign-lock-watched",
 		Rule: "a watch of a lock of another cell is refused (PROTOCOL 23.2)",
 		Edits: []Edit{
-			{"shared/frontend/service/watch.go", `s.owned(ctx).Refuses(x.o.Lock, ""); why != "" {`, `s.owned(ctx).Refuses("", ""); why != "" {`},
+			{"shared/frontend/service/watch.go", `s.own.Refuses(x.o.Lock, ""); why != "" {`, `s.own.Refuses("", ""); why != "" {`},
 		},
 		By:   unit("shared/frontend", "^TestForeignLockIsNotShown$"),
 		Dies: `a watch: `,
@@ -141,7 +141,7 @@ var siteServerMutants = []Mutant{
 		Name: "foreign-history-empty",
 		Rule: "the history of a lock of another cell is refused (PROTOCOL 23.2)",
 		Edits: []Edit{
-			{"shared/frontend/service/history.go", `s.owned(ctx).Refuses(x.Lock, ""); why != "" {`, `s.owned(ctx).Refuses("", ""); why != "" {`},
+			{"shared/frontend/service/history.go", `s.own.Refuses(x.Lock, ""); why != "" {`, `s.own.Refuses("", ""); why != "" {`},
 		},
 		By:   unit("shared/frontend", "^TestForeignLockIsNotShown$"),
 		Dies: `the history: `,
@@ -150,7 +150,7 @@ var siteServerMutants = []Mutant{
 		Name: "led-in-a-circle",
 		Rule: "where no cell has both names, each cell would lead to the other (PROTOCOL 23.7)",
 		Edits: []Edit{
-			{"shared/frontend/service/status.go", `apart && lock != "" && file != "" {`, `apart && lock == "" && file == "" {`},
+			{"shared/frontend/service/status.go", `lock != "" && file != "" && s.Parted(lock, file) {`, `false {`},
 		},
 		By:   unit("shared/frontend", "^TestLedToTheCell$"),
 		Dies: `apart: 307 to`,
@@ -230,8 +230,8 @@ var siteServerMutants = []Mutant{
 		Name: "state-parted",
 		Rule: "a state of Terraform whose file would be of another cell than its lock is refused before it is locked (PROTOCOL 23.7)",
 		Edits: []Edit{
-			{"shared/frontend/httpapi/terraform.go", `	case apart:
-`, `	case apart && !known:
+			{"shared/frontend/httpapi/terraform.go", `	if h.s.Parted(name.Lock(), name.File()) {
+`, `	if name == "" {
 `},
 		},
 		By:   unit("shared/frontend", "^TestStateOfTwoCells$"),

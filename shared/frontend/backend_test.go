@@ -178,6 +178,9 @@ func (b *backend) Takeover() locktable.Outcome {
 
 func (b *backend) Status() serving.ClusterStatus {
 	s := serving.ClusterStatus{ClusterID: "c0", Server: b.self, Epoch: 7, Cells: b.cells}
+	if b.v != nil {
+		s.Own = b.v.Cluster().Cell
+	}
 	for _, m := range b.members {
 		x := serving.ServerStatus{Member: m, Role: "unreachable", Heard: -1}
 		if m.ID == b.self {

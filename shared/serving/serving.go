@@ -185,7 +185,9 @@ type ClusterStatus struct {
 	// Members is the version of the list of servers, and HighestID the highest ID that any version listed.
 	Members   uint64
 	HighestID cluster.ServerID
-	// Cells are those of the site, this one included, as far as this server knows; nil for a volume of no site.
+	// Own is what this cell owns, which never changes, and Cells are those of the site, this one included, as far as this server knows;
+	// nil for a volume of no site.
+	Own   *cluster.Own
 	Cells []CellServers
 }
 

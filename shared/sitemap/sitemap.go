@@ -33,6 +33,8 @@ type Cell struct {
 	Endpoints []string
 	// ClusterID is that of its servers; "" where whoever is at the endpoints is taken for them.
 	ClusterID string
+	// Unusable is why what a server told of the cell is no use; nil where it is, and where none told anything.
+	Unusable error
 }
 
 // Of returns the cell that has a name.
@@ -108,8 +110,7 @@ func Read(fsys fs.FS, dir string) (*Map, error) {
 
 // Of returns the map of the site of which a server tells in its status. Asked are the addresses at which it was asked: where those are gateways, so are
 // the ones of other cells. Endpoints are those by which to reach the servers of another cell, of
-// which this one tells; see join.Trust.Endpoints. It returns nil if the server is of no site, and an error if it tells nothing that can be used, as one
-// without a table does.
+// which this one tells; see join.Trust.Endpoints. It returns nil if the server is of no site, and an error if it does not tell which cell has which names.
 func Of(r *pb.StatusResponse, asked []string, endpoints func(addresses []string, pin string) ([]string, error)) (*Map, error) {
 	own, err := wire.OwnOf(r.GetCell())
 	switch {
@@ -118,7 +119,7 @@ func Of(r *pb.StatusResponse, asked []string, endpoints func(addresses []string,
 	case err != nil:
 		return nil, err
 	case own == nil:
-		return nil, fmt.Errorf("server %d does not tell yet which cell has which names", r.GetServerId())
+		return nil, fmt.Errorf("server %d tells of the cells of a site, and not which one has which names: is it of another version?", r.GetServerId())
 	}
 	m := &Map{Division: own.Division}
 	for _, c := range r.GetCells() {
@@ -129,11 +130,11 @@ func Of(r *pb.StatusResponse, asked []string, endpoints func(addresses []string,
 		if c.GetClusterId() == "" || len(clients) == 0 {
 			continue // whoever is there may be anybody
 		}
-		all, err := endpoints(clients, c.GetPin())
-		if err != nil {
-			return nil, fmt.Errorf("%v: %w", id, err)
+		x := Cell{Cell: id, ClusterID: c.GetClusterId()}
+		if x.Endpoints, x.Unusable = endpoints(clients, c.GetPin()); x.Unusable != nil { // it is the trouble of whoever needs that cell
+			x.Endpoints = nil
 		}
-		m.Cells = append(m.Cells, Cell{id, all, c.GetClusterId()})
+		m.Cells = append(m.Cells, x)
 	}
 	m.complete()
 	return m, nil

@@ -43,7 +43,7 @@ func TestSiteOfADirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprint(s.Cells), fmt.Sprintf("[{cell 0 [%s/cells/0] } {cell 1 [/else/where] } {cell 2 [%s/cells/2] }]", dir, dir); got != want {
+	if got, want := fmt.Sprint(s.Cells), fmt.Sprintf("[{cell 0 [%s/cells/0]  <nil>} {cell 1 [/else/where]  <nil>} {cell 2 [%s/cells/2]  <nil>}]", dir, dir); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if c := s.Of("p/x"); c.Cell != 2 {
@@ -90,7 +90,7 @@ func told() *pb.StatusResponse {
 
 func TestSiteOfAStatus(t *testing.T) {
 	s, err := sitemap.Of(told(), nil, inPlainText)
-	if got, want := fmt.Sprint(s.Cells, err), "[{cell 0 [h1:1 h2:1] c0} {cell 1 [h1:2 h2:2] c1} {cell 2 [] }] <nil>"; got != want {
+	if got, want := fmt.Sprint(s.Cells, err), "[{cell 0 [h1:1 h2:1] c0 <nil>} {cell 1 [h1:2 h2:2] c1 <nil>} {cell 2 []  <nil>}] <nil>"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	r := told()
@@ -110,12 +110,19 @@ func TestSiteOfAStatus(t *testing.T) {
 	}
 }
 
-// TestBadEndpoints are no map.
+// TestBadEndpoints of one cell say nothing of the others.
 func TestBadEndpoints(t *testing.T) {
 	r := told()
 	r.Cells[1].Pin = "short"
-	if s, err := sitemap.Of(r, nil, inPlainText); err == nil {
-		t.Errorf("a bad pin: %v", s)
+	s, err := sitemap.Of(r, nil, inPlainText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := s.Cells[1]; x.Unusable == nil || len(x.Endpoints) > 0 {
+		t.Errorf("a bad pin: %v", x)
+	}
+	if x := s.Cells[0]; x.Unusable != nil || len(x.Endpoints) != 2 {
+		t.Errorf("the cell beside it: %v", x)
 	}
 }
 
@@ -127,7 +134,7 @@ func TestSiteThroughGateways(t *testing.T) {
 		c.Clients = nil
 	}
 	s, err := sitemap.Of(r, []string{"gw1:7601", "[::1]:7700", "/run/socket", "gw2:http"}, inPlainText)
-	if got, want := fmt.Sprint(s.Cells, err), "[{cell 0 [gw1:7601 [::1]:7700] c0} {cell 1 [gw1:7602 [::1]:7701] c1} {cell 2 [] }] <nil>"; got != want {
+	if got, want := fmt.Sprint(s.Cells, err), "[{cell 0 [gw1:7601 [::1]:7700] c0 <nil>} {cell 1 [gw1:7602 [::1]:7701] c1 <nil>} {cell 2 []  <nil>}] <nil>"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for _, x := range []struct {

@@ -109,7 +109,11 @@ func (a *app) callerAt(ctx context.Context, name string, budget time.Duration) (
 func (a *app) inEach(ctx context.Context, m *sitemap.Map, cells []cluster.CellID, f func(context.Context, *remote.Caller) error) error {
 	var errs []error
 	for _, id := range cells {
-		if a.cell = m.Cell(id); len(a.cell.Endpoints) == 0 {
+		if a.cell = m.Cell(id); a.cell.Unusable != nil {
+			errs = append(errs, fmt.Errorf("%v of the site, as the servers tell of it: %w", id, a.cell.Unusable))
+			continue
+		}
+		if len(a.cell.Endpoints) == 0 {
 			errs = append(errs, fmt.Errorf("%v of the site is not known to the servers: %w", id, remote.ErrNoServer))
 			continue
 		}

@@ -26,7 +26,7 @@ func TestSiteOfTheServers(t *testing.T) {
 	s.cells = []*pb.CellServers{{Cell: 0, Clients: []string{s.addr}, ClusterId: "c0"}, {Cell: 1, Clients: []string{"h:1"}, ClusterId: "c1"}}
 	for _, endpoints := range [][]string{{s.addr}, {"127.0.0.1:1", s.addr}} {
 		m, err := caller(t, endpoints...).Site(t.Context())
-		if err != nil || fmt.Sprint(m.Of("p/x")) != "{cell 1 [h:1] c1}" {
+		if err != nil || fmt.Sprint(m.Of("p/x")) != "{cell 1 [h:1] c1 <nil>}" {
 			t.Errorf("%v, error %v", m, err)
 		}
 	}

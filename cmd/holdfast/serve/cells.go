@@ -94,6 +94,7 @@ func clientsOf(servers cluster.Members) []string {
 type otherCells struct {
 	site *Site
 	own  cluster.CellID
+	owns *cluster.Own // what the volume says that it owns; nil until it was read
 	// read has what was read of each cell last.
 	read map[cluster.CellID]*atomic.Pointer[serving.CellServers]
 }
@@ -213,6 +214,7 @@ func (p *process) fits(ctx context.Context, fsys *osfs.FS, c volume.Cluster, opt
 	case own.Site != want.ID || own.Cell != opt.Cell:
 		return fmt.Errorf("%w: it is %v of site %s, and SITE in %s says that it is %v of site %s: correct its path there", ErrOtherCell, own.Cell, own.Site, want.dir, opt.Cell, want.ID)
 	}
+	p.cells.owns = own
 	return nil
 }
 

@@ -213,6 +213,9 @@ func TestOnlyTheRightCellIsServed(t *testing.T) {
 		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v, want %q", x.what, err, x.want)
 		}
+		if err == nil && opt.Site != "" && (p.cells.owns == nil || p.cells.owns.Cell != opt.Cell) {
+			t.Errorf("%s: it owns %v", x.what, p.cells.owns)
+		}
 	}
 }
 

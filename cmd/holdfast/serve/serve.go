@@ -176,7 +176,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known, Meter: &p.meter, Slow: opt.Slow, Traces: p.traces.Traces(),
 	}
 	if p.cells != nil {
-		nodeOpt.Cells = p.cells.tell
+		nodeOpt.Own, nodeOpt.Cells = p.cells.owns, p.cells.tell
 	}
 	n, err = atVolume(ctx, &opt, func() (*node.Node, error) {
 		n, err := node.New(nodeOpt)

@@ -25,7 +25,7 @@ func (h *Handler) lead(w http.ResponseWriter, r *http.Request, x *reply, lock cl
 	if x.status != cluster.StatusWrongCell || !mayFollow(r) {
 		return
 	}
-	cell, own, ok := h.s.Elsewhere(r.Context(), lock, file)
+	cell, own, ok := h.s.Elsewhere(lock, file)
 	from := serving.RemoteOf(r.Context())
 	if ok && serving.ThroughGateway(from) { // whose client stays with it
 		cell.Clients = sitemap.Through([]string{r.Host}, own, cell.Cell)
@@ -90,7 +90,7 @@ func namesOf(r *http.Request) (cluster.LockName, cluster.FileName) {
 func (h *Handler) sendRefusal(w http.ResponseWriter, r *http.Request, a *pb.Answer) {
 	if a.GetStatus() == pb.Status_STATUS_WRONG_CELL { // not all that refuses says which cell it is
 		lock, file := namesOf(r)
-		_, has := h.s.WrongCell(r.Context(), lock, file)
+		_, has := h.s.WrongCell(lock, file)
 		a.Cell = uint32(has)
 	}
 	h.sendLeading(w, r, answerReply(a, 0))
@@ -106,7 +106,7 @@ func (h *Handler) sendLeading(w http.ResponseWriter, r *http.Request, x reply) {
 // sendElsewhere answers a GET that is about another cell, and reports whether it did.
 func (h *Handler) sendElsewhere(w http.ResponseWriter, r *http.Request) bool {
 	lock, file := namesOf(r)
-	why, _ := h.s.WrongCell(r.Context(), lock, file)
+	why, _ := h.s.WrongCell(lock, file)
 	if why != "" {
 		h.sendRefusal(w, r, &pb.Answer{Status: pb.Status_STATUS_WRONG_CELL, Message: why})
 	}

@@ -53,7 +53,7 @@ func (h *Handler) stateRequest(w http.ResponseWriter, r *http.Request, into map[
 		}
 	}
 	if err == nil {
-		err = h.whole(r.Context(), name)
+		err = h.whole(name)
 	}
 	var body []byte
 	if err == nil && limit > 0 {
@@ -68,12 +68,8 @@ func (h *Handler) stateRequest(w http.ResponseWriter, r *http.Request, into map[
 
 // whole returns an error for a state whose file would be of another cell than its lock: that is told before anything is made that could not be
 // written down.
-func (h *Handler) whole(ctx context.Context, name terraform.Name) error {
-	apart, known := h.s.Parted(ctx, name.Lock(), name.File())
-	switch {
-	case !known:
-		return &wire.Error{Status: cluster.StatusStorageUnavailable, Message: "it cannot be read now which cell of the site has this state: try again"}
-	case apart:
+func (h *Handler) whole(name terraform.Name) error {
+	if h.s.Parted(name.Lock(), name.File()) {
 		return wire.Invalid(fmt.Sprintf("lock %q and file %q of this state are of two cells of the site: put a part of its name in braces, such as {%s}, or have a site with terraform/ pinned to one cell",
 			name.Lock(), name.File(), name))
 	}

@@ -69,7 +69,7 @@ func (s *Service) History(ctx context.Context, q *pb.HistoryRequest) (*pb.Histor
 		status, message := answerTo(err)
 		return &pb.HistoryResponse{Status: status, Message: message}, nil
 	}
-	if why, _ := s.owned(ctx).Refuses(x.Lock, ""); why != "" {
+	if why, _ := s.own.Refuses(x.Lock, ""); why != "" {
 		return &pb.HistoryResponse{Status: pb.Status(cluster.StatusWrongCell), Message: why}, nil
 	}
 	// The table comes first: everything that it says to have ended by then is in memory

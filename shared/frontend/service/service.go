@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,10 +41,7 @@ type Service struct {
 	volume  chan struct{}
 	counted lastCount
 	ongoing ongoing
-	// own is what the cell owns; nil until the table has said it.
-	own    atomic.Pointer[cluster.Own]
-	ofSite sync.Once
-	inSite bool // written by ofSite
+	own     *cluster.Own // what the volume owns; nil if it is of no site
 }
 
 // Options bound what a Service does for its clients. 0 means the default.
@@ -89,7 +85,7 @@ func New(b serving.Backend, opt Options) *Service {
 		opt.Usage = &Usage{}
 	}
 	return &Service{
-		b: b, opt: opt, self: is.Server, cluster: is.ClusterID,
+		b: b, opt: opt, self: is.Server, cluster: is.ClusterID, own: is.Own,
 		large: make(chan struct{}, 1), searches: make(chan struct{}, searches), volume: make(chan struct{}, maxVolume),
 	}
 }

@@ -54,11 +54,11 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 		}
 		r.Cells = append(r.Cells, cell)
 	}
+	if !q.GetLocal() { // by it a client computes whom to ask, once
+		r.Cell = convert.FromOwn(s.own)
+	}
 	if allowed := s.permission(ctx); !allowed.readsAny() {
 		forStrangers(r)
-		if len(r.Cells) > 0 && !q.GetLocal() { // by which a client computes whom to ask
-			r.Cell = convert.FromOwn(s.owned(ctx))
-		}
 		return r, nil
 	}
 	if q.GetLocal() { // a search for the primary waits for no table
@@ -70,47 +70,21 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 	return r, nil
 }
 
-// owned returns what the cell owns, nil if it cannot be read now, or if the volume is of no site. It never changes, so the table is asked until it has
-// said it.
-func (s *Service) owned(ctx context.Context) *cluster.Own {
-	s.ofSite.Do(func() { s.inSite = len(s.b.Status().Cells) > 0 }) // a server serves one volume as one or the other
-	own := s.own.Load()
-	if own != nil || !s.inSite {
-		return own
-	}
-	ctx, cancel := context.WithTimeout(ctx, countWait)
-	defer cancel()
-	if _, err := s.b.Read(ctx, func(v serving.View) { own = v.Table.Own() }); err != nil {
-		return nil
-	}
-	s.own.Store(own)
-	return own
+// WrongCell returns why a request for these names is refused by this cell, and which one has them; "" where it is not. A name may be "".
+func (s *Service) WrongCell(lock cluster.LockName, file cluster.FileName) (why string, has cluster.CellID) {
+	return s.own.Refuses(lock, file)
 }
 
-// WrongCell returns why a request for these names is refused by this cell, and which one has them, as far as this one knows; "" where it is not. A
-// name may be "".
-func (s *Service) WrongCell(ctx context.Context, lock cluster.LockName, file cluster.FileName) (why string, has cluster.CellID) {
-	return s.owned(ctx).Refuses(lock, file)
-}
-
-// Parted reports whether the cells of the site have the two names apart, so that the file cannot be one of the lock. Known is false where that cannot
-// be read now.
-func (s *Service) Parted(ctx context.Context, lock cluster.LockName, file cluster.FileName) (apart, known bool) {
-	own := s.owned(ctx)
-	if own == nil {
-		return false, !s.inSite
-	}
-	return own.Route(string(lock)) != own.Route(string(file)), true
+// Parted reports whether the cells of the site have the two names apart, so that the file cannot be one of the lock.
+func (s *Service) Parted(lock cluster.LockName, file cluster.FileName) bool {
+	return s.own != nil && s.own.Route(string(lock)) != s.own.Route(string(file))
 }
 
 // Elsewhere returns where the cell is served that has the names, of which either may be "", and which one this is. Ok is false where that is this
 // cell, where no cell has both, and where the volume is of no site.
-func (s *Service) Elsewhere(ctx context.Context, lock cluster.LockName, file cluster.FileName) (at serving.CellServers, own cluster.CellID, ok bool) {
-	why, has := s.WrongCell(ctx, lock, file)
-	if why == "" {
-		return at, 0, false
-	}
-	if apart, _ := s.Parted(ctx, lock, file); apart && lock != "" && file != "" {
+func (s *Service) Elsewhere(lock cluster.LockName, file cluster.FileName) (at serving.CellServers, own cluster.CellID, ok bool) {
+	why, has := s.WrongCell(lock, file)
+	if why == "" || lock != "" && file != "" && s.Parted(lock, file) {
 		return at, 0, false
 	}
 	cells := s.b.Status().Cells
@@ -118,7 +92,7 @@ func (s *Service) Elsewhere(ctx context.Context, lock cluster.LockName, file clu
 	if i < 0 {
 		return at, 0, false
 	}
-	return cells[i], s.owned(ctx).Cell, true // which has refused the names
+	return cells[i], s.own.Cell, true
 }
 
 // forStrangers takes out of a status what tells more than where the servers are, and whether they live.
@@ -173,9 +147,7 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 	var locks, clients, files int
 	quarantined := 0
 	var rings []locktable.Ring
-	var own *cluster.Own
 	reading, err := s.b.Read(ctx, func(v serving.View) {
-		own = v.Table.Own()
 		locks, clients = v.Table.LockCount(), v.Table.ClientCount()
 		rings, _ = v.Table.Rings(mostRings, ringLooks)
 		for _, f := range v.Table.Files() {
@@ -191,7 +163,7 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 		r.Message = "the table cannot be read now"
 		return
 	}
-	r.Lsn, r.AgeMs, r.Cell = uint64(reading.LSN), wire.CeilMillis(reading.Age), convert.FromOwn(own)
+	r.Lsn, r.AgeMs = uint64(reading.LSN), wire.CeilMillis(reading.Age)
 	t := &pb.TableStatus{Locks: uint64(locks), Clients: uint64(clients), Files: uint64(files), Quarantined: uint64(quarantined)}
 	r.Table = t
 	allowed := s.permission(ctx)

@@ -92,7 +92,7 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 		return x.refuse(err)
 	}
 	defer end()
-	if why, _ := s.owned(ctx).Refuses(x.o.Lock, ""); why != "" { // it would show nothing, for ever
+	if why, _ := s.own.Refuses(x.o.Lock, ""); why != "" { // it would show nothing, for ever
 		return x.end(0, cluster.StatusWrongCell, why)
 	}
 	ctx, leave := s.WhilePermitted(ctx, check)
