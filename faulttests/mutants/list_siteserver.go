@@ -348,4 +348,13 @@ var siteServerMutants = []Mutant{
 		By:   unit("shared/volume/site", "^TestSiteInitRefuses$"),
 		Dies: `a path in one: it is a plan`,
 	},
+	{
+		Name: "outcome-of-another-cell",
+		Rule: "a cell says nothing over HTTP of requests that it may never have had (PROTOCOL 23.7)",
+		Edits: []Edit{
+			{"shared/frontend/httpapi/elsewhere.go", `	if o.client == "" || h.s.Owns() == nil`, `	if o.client != ""`},
+		},
+		By:   unit("shared/frontend", "^TestRequestOfAnotherCell$"),
+		Dies: `cancel of job-7: 409 to "": \{"status":"CANCELLED"`,
+	},
 }

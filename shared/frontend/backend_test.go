@@ -3,6 +3,7 @@
 package frontend_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,17 +29,18 @@ import (
 
 // backend is a primary as a node shows it, or a replica without a table.
 type backend struct {
-	cells   []serving.CellServers
-	self    cluster.ServerID
-	members cluster.Members
-	p       *primary.Primary // nil at a replica
-	hub     *watch.Hub       // nil until serving
-	search  func(context.Context, history.Query, history.Recent, cluster.LSN) (historydir.Result, error)
-	disk    *volumetest.Disk                            // likewise
-	host    *volumetest.Host                            // likewise
-	v       *volume.Volume                              // likewise
-	spoil   func(serving.SharedFile) serving.SharedFile // what is read, if not nil
-	storage time.Duration                               // how long ago the volume took a write
+	cells     []serving.CellServers
+	self      cluster.ServerID
+	members   cluster.Members
+	p         *primary.Primary // nil at a replica
+	hub       *watch.Hub       // nil until serving
+	search    func(context.Context, history.Query, history.Recent, cluster.LSN) (historydir.Result, error)
+	disk      *volumetest.Disk                            // likewise
+	host      *volumetest.Host                            // likewise
+	clusterID string                                      // "" for c0
+	v         *volume.Volume                              // likewise
+	spoil     func(serving.SharedFile) serving.SharedFile // what is read, if not nil
+	storage   time.Duration                               // how long ago the volume took a write
 
 	orders, most, keeping, kept atomic.Int64 // counted: handed in, and the most at once; keep-alives under way, and the most there were
 
@@ -177,7 +179,7 @@ func (b *backend) Takeover() locktable.Outcome {
 }
 
 func (b *backend) Status() serving.ClusterStatus {
-	s := serving.ClusterStatus{ClusterID: "c0", Server: b.self, Epoch: 7, Cells: b.cells}
+	s := serving.ClusterStatus{ClusterID: cmp.Or(b.clusterID, "c0"), Server: b.self, Epoch: 7, Cells: b.cells}
 	if b.v != nil {
 		s.Own = b.v.Cluster().Cell
 	}

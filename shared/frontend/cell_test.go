@@ -196,6 +196,40 @@ func TestLedToTheCell(t *testing.T) {
 	}
 }
 
+// TestRequestOfAnotherCell: a cell that never had it would say that it was not executed, and never will be. Its client is led to the cell that opened
+// the client, or, of one that named itself, has to say which lock it was for.
+func TestRequestOfAnotherCell(t *testing.T) {
+	b := startPrimaryOf(t, primarytest.InitCell, nil)
+	b.clusterID = cluster.ID{1}.String()
+	b.cells = []serving.CellServers{{Cell: 0, Clients: []string{"h1:1"}}, {Cell: 1, Clients: []string{"localhost:2"}, ClusterID: cluster.ID{2}.String()}}
+	h := httpapi.New(service.New(b, service.Options{}), httpapi.Options{Log: zerolog.Nop()})
+	own, other, unknown := cluster.OpenedClientID(7, cluster.MarkOf(cluster.ID{1})), cluster.OpenedClientID(7, cluster.MarkOf(cluster.ID{2})), cluster.OpenedClientID(7, 99)
+	for _, x := range []struct {
+		client         cluster.ClientID
+		query          string
+		code           int
+		says, location string
+	}{
+		{own, "", 200, "", ""},
+		{other, "", 307, "was opened by cell 1", "http://localhost:2/v1/"},
+		{other, "?lock=l", 307, "was opened by cell 1", "http://localhost:2/v1/"},
+		{unknown, "", 400, "say which one by ?lock=NAME", ""},
+		{"job-7", "", 400, "say which one by ?lock=NAME", ""},
+		{"job-7", "?lock=l", 200, "", ""},
+		{"job-7", "?lock=p/l", 307, "belongs to cell 1", "http://localhost:2/v1/"},
+	} {
+		for path, body := range map[string]string{"outcome": `"request_id":1`, "cancel": `"request_id":1`, "keepalive": `"held":0`} {
+			r := httptest.NewRequest("POST", "http://localhost:1/v1/"+path+x.query, strings.NewReader(fmt.Sprintf(`{"client_id":%q,%s}`, x.client, body)))
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r.WithContext(serving.WithRemote(r.Context(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})))
+			at, here := w.Header().Get("Location"), w.Code != 307 && w.Code != 400
+			if here != (x.code == 200) || !here && w.Code != x.code || !strings.Contains(w.Body.String(), x.says) || (at == "") != (x.location == "") || at != "" && at != x.location+path+x.query {
+				t.Errorf("%s of %s%s: %d to %q: %s", path, x.client, x.query, w.Code, at, w.Body)
+			}
+		}
+	}
+}
+
 // TestStateOfTwoCells of Terraform is refused before it is locked: what was made under its lock could not be written down.
 func TestStateOfTwoCells(t *testing.T) {
 	b := startPrimaryOf(t, func(tb testing.TB, fsys vfs.FS, members cluster.Members) {

@@ -3,6 +3,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -10,9 +11,11 @@ import (
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/frontend/terraform"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/sitemap"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -22,15 +25,21 @@ const pageHeader = "Holdfast-Page"
 // lead makes an answer WRONG_CELL one that leads its client to a server of the cell that has these names: 307, which clients that follow
 // redirects repeat there as it was, and nothing was done here. The others read the answer, which is the same.
 func (h *Handler) lead(w http.ResponseWriter, r *http.Request, x *reply, lock cluster.LockName, file cluster.FileName) {
-	if x.status != cluster.StatusWrongCell || !mayFollow(r) {
+	if x.status != cluster.StatusWrongCell {
 		return
 	}
-	cell, own, ok := h.s.Elsewhere(lock, file)
-	from := serving.RemoteOf(r.Context())
-	if ok && serving.ThroughGateway(from) { // whose client stays with it
-		cell.Clients = sitemap.Through([]string{r.Host}, own, cell.Cell)
+	if cell, ok := h.s.Elsewhere(lock, file); ok {
+		h.leadTo(w, r, x, cell)
 	}
-	if !ok || len(cell.Clients) == 0 || cell.ClusterID == "" { // others may be at addresses that were only planned
+}
+
+// leadTo is lead where it is known which cell it is.
+func (h *Handler) leadTo(w http.ResponseWriter, r *http.Request, x *reply, cell serving.CellServers) {
+	from := serving.RemoteOf(r.Context())
+	if serving.ThroughGateway(from) { // whose client stays with it
+		cell.Clients = sitemap.Through([]string{r.Host}, h.s.Owns().Cell, cell.Cell)
+	}
+	if !mayFollow(r) || len(cell.Clients) == 0 || cell.ClusterID == "" { // others may be at addresses that were only planned
 		return
 	}
 	scheme := "https" // who asked over TLS is never sent to plain text
@@ -43,6 +52,36 @@ func (h *Handler) lead(w http.ResponseWriter, r *http.Request, x *reply, lock cl
 	there := url.URL{Scheme: scheme, Host: nearest(cell.Clients, r.Host), Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
 	w.Header().Set("Location", there.String())
 	x.code = http.StatusTemporaryRedirect
+}
+
+// misses returns the answer to an operation about a client that may not have sent its requests to this cell, which knows nothing of them then and
+// would say that they never were. It returns false where this is the cell. That is the one that opened the client. A client that has named itself may have
+// been led to any: the parameter lock says which.
+func (h *Handler) misses(w http.ResponseWriter, r *http.Request, o *operation) (x reply, missed bool) {
+	if o.client == "" || h.s.Owns() == nil || r.Header.Get(forwardedHeader) != "" {
+		return reply{}, false
+	}
+	if cell, ok := h.s.Opener(o.client); ok {
+		if cell.Cell == h.s.Owns().Cell {
+			return reply{}, false
+		}
+		why := fmt.Sprintf("client %s was opened by %v of this site, and this is %v: ask that one", o.client, cell.Cell, h.s.Owns().Cell)
+		x = answerReply(&pb.Answer{Status: pb.Status_STATUS_WRONG_CELL, Message: why, Cell: uint32(cell.Cell)}, 0)
+		h.leadTo(w, r, &x, cell)
+		return x, true
+	}
+	lock := cluster.LockName(r.URL.Query().Get("lock"))
+	if lock == "" {
+		why := fmt.Sprintf("no server of this site has made client ID %q, so it may have been led to any cell: say which one by ?lock=NAME, with a lock for which it was used", o.client)
+		return answerReply(service.Refusal(wire.Invalid(why)), 0), true
+	}
+	why, has := h.s.WrongCell(lock, "")
+	if why == "" {
+		return reply{}, false
+	}
+	x = answerReply(&pb.Answer{Status: pb.Status_STATUS_WRONG_CELL, Message: why, Cell: uint32(has)}, 0)
+	h.lead(w, r, &x, lock, "")
+	return x, true
 }
 
 // mayFollow reports whether the client of a request could follow a redirect. The socket of a server leads to one cell only;

@@ -355,6 +355,10 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, parse func([]byt
 
 // execute runs an operation for a client and sends the answer.
 func (h *Handler) execute(w http.ResponseWriter, r *http.Request, o *operation) {
+	if x, missed := h.misses(w, r, o); missed {
+		h.send(w, x)
+		return
+	}
 	parent := ""
 	if sent := r.Header.Values(wire.TraceparentKey); len(sent) == 1 { // of several none counts
 		parent = sent[0]

@@ -143,6 +143,9 @@ func (d *description) operation(o *ops.Operation) object {
 	fields := accepts(d.t, d.h, o.Route)
 	if o.Posted() && !o.Data {
 		x["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": d.body(o, fields)}}}
+		if o.Name == "cancel" || o.Name == "outcome" || o.Name == "keepalive" {
+			x["parameters"] = []any{object{"name": "lock", "in": "query", "schema": object{"type": "string"}, "description": "In a site, for a client ID of the caller's own: a lock for which it was used."}}
+		}
 		return x
 	}
 	switch {

@@ -33,6 +33,8 @@ type operation struct {
 	// lock and file are those that it names, "" for none.
 	lock cluster.LockName
 	file cluster.FileName
+	// client is the one that it is about, or whose request, where it names no lock; "" for none.
+	client cluster.ClientID
 	// request is nil where the lock table is not asked.
 	request *locktable.Request
 	// recorded is set if the lock table is asked, though request is nil: the primary alone knows the request.
@@ -87,12 +89,15 @@ func (h *Handler) plainOperation(o *ops.Operation, body []byte) (*operation, err
 	if err := wire.Decode(body, m); err != nil {
 		return nil, err
 	}
-	lock := ""
-	if m, ok := m.(interface{ GetLock() string }); ok {
+	lock, client := "", ""
+	switch m := m.(type) {
+	case interface{ GetLock() string }:
 		lock = m.GetLock()
+	case interface{ GetClientId() string }:
+		client = m.GetClientId()
 	}
 	return &operation{
-		path: o.Path(), body: body, lock: cluster.LockName(lock), forwarded: o.Forwarded, repeatable: o.Repeat != ops.Again,
+		path: o.Path(), body: body, lock: cluster.LockName(lock), client: cluster.ClientID(client), forwarded: o.Forwarded, repeatable: o.Repeat != ops.Again,
 		local: func(ctx context.Context) (reply, error) {
 			r, err := o.Serve(ctx, h.s, m)
 			if err != nil {
@@ -160,6 +165,9 @@ func (h *Handler) operation(of *ops.Operation, q *locktable.Request, body []byte
 		if q.Wait == locktable.WaitForever {
 			o.wait = -1
 		}
+	}
+	if q.Op == locktable.OpCancel {
+		o.client = q.Client
 	}
 	o.local = func(ctx context.Context) (reply, error) {
 		again := *q // a backend keeps what it was given

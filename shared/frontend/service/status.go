@@ -80,19 +80,42 @@ func (s *Service) Parted(lock cluster.LockName, file cluster.FileName) bool {
 	return s.own != nil && s.own.Route(string(lock)) != s.own.Route(string(file))
 }
 
-// Elsewhere returns where the cell is served that has the names, of which either may be "", and which one this is. Ok is false where that is this
+// Owns returns what this cell owns, nil where the volume is of no site.
+func (s *Service) Owns() *cluster.Own { return s.own }
+
+// Elsewhere returns where the cell is served that has the names, of which either may be "". Ok is false where that is this
 // cell, where no cell has both, and where the volume is of no site.
-func (s *Service) Elsewhere(lock cluster.LockName, file cluster.FileName) (at serving.CellServers, own cluster.CellID, ok bool) {
+func (s *Service) Elsewhere(lock cluster.LockName, file cluster.FileName) (at serving.CellServers, ok bool) {
 	why, has := s.WrongCell(lock, file)
 	if why == "" || lock != "" && file != "" && s.Parted(lock, file) {
-		return at, 0, false
+		return at, false
 	}
+	return s.cell(func(c serving.CellServers) bool { return c.Cell == has })
+}
+
+// Opener returns the cell that made a client's ID. Ok is false where no cell that is known here did.
+func (s *Service) Opener(id cluster.ClientID) (at serving.CellServers, ok bool) {
+	_, mark := id.OpenedBy()
+	made := func(clusterID string) bool {
+		var of cluster.ID
+		return of.UnmarshalText([]byte(clusterID)) == nil && cluster.MarkOf(of) == mark
+	}
+	switch {
+	case mark == 0 || s.own == nil:
+		return at, false
+	case made(s.cluster):
+		return serving.CellServers{Cell: s.own.Cell}, true
+	}
+	return s.cell(func(c serving.CellServers) bool { return made(c.ClusterID) })
+}
+
+// cell returns the cell of the site for which is is true, if there is one.
+func (s *Service) cell(is func(serving.CellServers) bool) (at serving.CellServers, ok bool) {
 	cells := s.b.Status().Cells
-	i := slices.IndexFunc(cells, func(c serving.CellServers) bool { return c.Cell == has })
-	if i < 0 {
-		return at, 0, false
+	if i := slices.IndexFunc(cells, is); i >= 0 {
+		return cells[i], true
 	}
-	return cells[i], s.own.Cell, true
+	return at, false
 }
 
 // forStrangers takes out of a status what tells more than where the servers are, and whether they live.
