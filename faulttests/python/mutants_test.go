@@ -186,13 +186,13 @@ var mutants = []mutant{
 	},
 	{
 		"cell-is-whoever-answers", "nobody is taken for a cell but servers of its cluster",
-		"_client.py", `        made._cluster = str(told[number]["cluster_id"])  # servers of another one refuse everything
+		"_client.py", `        made._cluster = str(cells[number]["cluster_id"])  # servers of another one refuse everything
 `, ``,
 		"test_cells.CellsTest.test_cell_that_is_not_known", "WrongCluster not raised",
 	},
 	{
 		"cells-behind-a-gateway-unknown", "a client of a gateway computes the ports of other cells",
-		"_client.py", `        if number in told and status.get("gateway"):`, `        if number in told and status.get("no_gateway"):`,
+		"_client.py", `        if number in cells and gateway:`, `        if number in cells and not gateway:`,
 		"test_cells.CellsTest.test_through_a_gateway", "is not known to the servers",
 	},
 	{
@@ -204,9 +204,37 @@ var mutants = []mutant{
 	},
 	{
 		"cell-of-the-lock-forgotten", "a lock is used at the cell that granted it",
-		"_lock.py", `            self._cell = at if at is not self.client else self._cell
+		"_lock.py", `            self._cell = at
 `, ``,
 		"test_cells.CellsTest.test_locks_of_both_cells", "WRONG_CELL",
+	},
+	{
+		"lost-cell-loses-the-site", "who wants another cell does not need that of the endpoints",
+		"_client.py", `            if site is None or site.route(name) == site.own:`, `            if site is None or True:`,
+		"test_cells.CellsTest.test_home_cell_down", "Unavailable",
+	},
+	{
+		"home-cell-asked-first", "which cell has a name is asked once",
+		"_client.py", `        if self._site is not None:
+            return ask(self.cell(self._site.route(name)))
+`, ``,
+		"test_cells.CellsTest.test_locks_of_both_cells", "4 != 3",
+	},
+	{
+		"names-routed-whole", "the text in braces decides which cell has a name",
+		"_site.py", `return tag if closed and tag else name`, `return name`,
+		"test_cells.CellsTest.test_route", "x{t}y",
+	},
+	{
+		"closed-cell-stays", "the client of a cell that was closed is made anew",
+		"_client.py", `            if made is not None and (there is None or there._closed):
+                there = self._cells[number] = made
+            return None if there is None or there._closed else there
+`, `            if made is not None and there is None:
+                there = self._cells[number] = made
+            return there
+`,
+		"test_cells.CellsTest.test_cell_that_was_closed", "the client is closed",
 	},
 	{
 		"server-names-a-socket", "a server tells of hosts and ports, never of paths",

@@ -4,12 +4,17 @@
 import json
 import os
 import tempfile
+from unittest import mock
 
 from fake import DROP, LOSE, Case, Server, Table
 from holdfast import Client, ConfigError, Lock, Refused, Unavailable, UnknownOutcome, WrongCluster
 from holdfast._endpoints import Address, OutsideTrust, PinTrust, PlainTrust, resolve, through
+from holdfast._site import told
 
 OTHER = "fedcba9876543210fedcba9876543210"
+DIVISION = {"ranges": [{"from": "0" * 16, "cell": 0}], "pins": [{"prefix": "p0/", "cell": 0}, {"prefix": "p1/", "cell": 1}]}
+# What cluster.Divide(2, nil) of the servers gives to which cell.
+PLACES = {"p": 0, "a": 1, "b": 0, "jobs/nightly": 1, "ünï/ç": 1, "x{t}y": 1, "{}x": 1, "a{b": 1}
 
 
 class CellsTest(Case):
@@ -24,8 +29,8 @@ class CellsTest(Case):
             {"cell": 0, "clients": self.endpoints, "cluster_id": self.table.cluster},
             {"cell": 1, "clients": [server.endpoint], "cluster_id": OTHER},
         ]
-        for t in (self.table, self.other):
-            t.status = {"status": "OK", "cells": self.told}
+        for number, t in enumerate((self.table, self.other)):
+            t.status = {"status": "OK", "cells": self.told, "cell": {"cell": number, **DIVISION}}
 
     def test_locks_of_both_cells(self):
         for name, table in (("p0/a", self.table), ("p1/a", self.other)):
@@ -130,7 +135,9 @@ class CellsTest(Case):
     def test_directory(self):
         with tempfile.TemporaryDirectory() as d:
             with open(os.path.join(d, "SITE"), "w", encoding="utf-8") as f:
-                json.dump({"cells": [{"path": "cells/0"}, {"path": "cells/1"}]}, f)
+                json.dump({"cells": [{"cell": 0, "path": "cells/0"}, {"cell": 1, "path": "cells/1"}]}, f)
+            with open(os.path.join(d, "SITE.init"), "w", encoding="utf-8") as f:
+                json.dump({"division": DIVISION}, f)
             with self.assertRaisesRegex(ConfigError, "cells/0: no volume"):
                 resolve(d)
             os.makedirs(os.path.join(d, "cells/1"))
@@ -140,6 +147,45 @@ class CellsTest(Case):
             self.addCleanup(client.close, 0.2)
             with Lock("p0/a", client=client), Lock("p1/a", client=client):
                 self.assertEqual((list(self.table.locks), list(self.other.locks)), (["p0/a"], ["p1/a"]))
+
+    def test_home_cell_down(self):
+        for knows in True, False:
+            client = self.new_client(budget=1.0, attempt=0.3)
+            if knows:
+                with Lock("p1/a", client=client):
+                    pass
+            self.table.script["acquire"] = self.table.script["open"] = [DROP] * 1000
+            with Lock("p1/b", client=client):
+                self.assertIn("p1/b", self.other.locks)
+            with self.assertRaises(Unavailable):
+                Lock("p0/b", client=client).acquire()
+            self.table.script.clear()
+
+    def test_cell_that_was_closed(self):
+        there = self.client.cell(1)
+        there.close()
+        with Lock("p1/a", client=self.client):
+            self.assertIsNot(self.client.cell(1), there)
+        self.client.close()
+        with self.assertRaisesRegex(ConfigError, "closed"):
+            self.client.cell(1)
+
+    def test_volume_that_hangs(self):
+        with tempfile.TemporaryDirectory() as d:
+            pipe = os.path.join(d, "CLUSTER")
+            os.mkfifo(pipe)  # to which nobody writes
+            with mock.patch("holdfast._endpoints._VOLUME_WAIT", 0.1), self.assertRaisesRegex(ConfigError, "does not answer"):
+                resolve(d)
+            os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # ends who reads there
+
+    def test_route(self):
+        ranges = [{"from": "0" * 16, "cell": 0}, {"from": "8" + "0" * 15, "cell": 1}]
+        site = told({"ranges": ranges, "pins": [{"prefix": "p/", "cell": 2}, {"prefix": "p/q/", "cell": 3}]}, 0)
+        for name, cell in [("p/x", 2), ("p/q/x", 3), *PLACES.items()]:
+            self.assertEqual(site.route(name), cell, name)
+        for wrong in [{}, {"ranges": []}, {"ranges": ranges[1:]}, {"ranges": ranges[::-1]}, {"ranges": [{"from": "x"}]}, None]:
+            with self.assertRaises(ConfigError):
+                told(wrong, 0)
 
     def test_trust(self):
         pin = "A" * 43

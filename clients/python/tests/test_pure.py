@@ -68,7 +68,7 @@ class EndpointTest(unittest.TestCase):
             ("https://h1:7601,h2:7601", _endpoints.OutsideTrust, 2),
             (f"holdfast://h1:7601,h2:7601/?pin={PIN}", _endpoints.PinTrust, 2),
         ]:
-            addresses, trust = _endpoints.resolve(text)
+            addresses, trust, _ = _endpoints.resolve(text)
             self.assertIs(type(trust), kind)
             self.assertEqual([a.host for a in addresses], ["h1", "h2"][:count])
         self.assertIs(type(_endpoints.resolve("h1:7601", ca="ca.crt")[1]), _endpoints.AuthorityTrust)
@@ -87,7 +87,7 @@ class EndpointTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as volume:
             cluster = pathlib.Path(volume, "CLUSTER")
             cluster.write_text('{"cluster_id":"%s","servers":[{"id":1,"client":"h1:7601","http":"h1:7611"},{"id":2,"client":"h2:7601"}]}' % ("ab" * 16))
-            addresses, trust = _endpoints.resolve(volume)
+            addresses, trust, _ = _endpoints.resolve(volume)
             self.assertEqual([str(a) for a in addresses], ["h1:7611", "h2:7601"])
             self.assertIs(type(trust), _endpoints.AuthorityTrust)
             for text in ["", "{}", "[]", '{"cluster_id":"x","servers":[]}', '{"cluster_id":"%s","servers":["h"]}' % ("ab" * 16)]:

@@ -23,6 +23,7 @@ from ._config import DEFAULT_ENDPOINTS, Credential, checked, credential_from_env
 from ._endpoints import Address, Certificate, resolve, through
 from ._errors import ConfigError, Holder, HoldfastError, Refused, Unavailable, UnknownOutcome, WrongCluster, refusal
 from ._keeper import Keeper
+from ._site import Site, told
 from ._transport import Abort, Aborted, Lost, Reply, Transport, Unsent, duration, parse_duration
 from ._watch import Event, watch
 
@@ -190,7 +191,7 @@ class Client:
         if endpoints is None:
             endpoints = setting(os.environ, "HOLDFAST_ENDPOINTS", "endpoints") or DEFAULT_ENDPOINTS
             ca = ca or os.environ.get("HOLDFAST_CA", "") or _ca_beside(endpoints)
-        addresses, self._trust = resolve(endpoints, ca, shown)
+        addresses, self._trust, self._site = resolve(endpoints, ca, shown)
         self._given = credential, shown
         self._random = random.Random()
         self._servers = Servers(addresses, self._random)
@@ -468,7 +469,7 @@ class Client:
                 return a.status == "OK"
             raise refusal("verify", a.body)
 
-        return self.in_cell(ask)
+        return self.in_cell(lock, ask)
 
     def break_lock(self, lock: str, *, token: int = 0, actor: str = "", reason: str = "", grace: float = 0) -> int:
         """Take a lock from its holder, and return the token that has ended. With a grace, the holder is asked first."""
@@ -480,7 +481,7 @@ class Client:
                 raise refusal("break", a.body)
             return a.number("token")
 
-        return self.in_cell(ask)
+        return self.in_cell(lock, ask)
 
     def get(self, path: str, **parameters: Union[str, int, bool]) -> Dict[str, Any]:
         """Return what a path of docs/http.md, section Reading, returns, such as get("/v1/locks", prefix="jobs/")."""
@@ -488,7 +489,7 @@ class Client:
 
     def info(self, lock: str) -> Dict[str, Any]:
         """Return who holds a lock, who waits, and its files, as the primary knows it."""
-        return self.in_cell(lambda at: at.get("/v1/locks/" + quote(lock), primary_only=True))
+        return self.in_cell(lock, lambda at: at.get("/v1/locks/" + quote(lock), primary_only=True))
 
     def holder(self, lock: str) -> Optional[Holder]:
         """Return who holds a lock, None if nobody does."""
@@ -499,7 +500,7 @@ class Client:
         parameters: Dict[str, Union[str, int, bool]] = {"offset": offset}
         if limit:
             parameters["limit"] = limit
-        return self.in_cell(lambda at: at._get("/v1/files/" + quote(file), parameters).raw)
+        return self.in_cell(file, lambda at: at._get("/v1/files/" + quote(file), parameters).raw)
 
     def _get(self, path: str, parameters: Mapping[str, Union[str, int, bool]]) -> Reply:
         words = {k: str(v).lower() if isinstance(v, bool) else v for k, v in parameters.items()}
@@ -542,7 +543,7 @@ class Client:
                 of.get("/v1/locks/" + quote(lock), primary_only=True)
                 return of
 
-            at = self.in_cell(find)
+            at = self.in_cell(lock, find)
         return watch(at, lock, prefix, after, kinds, abort)
 
     # In a site, whose cells divide the names among them
@@ -552,35 +553,89 @@ class Client:
 
         It has what cannot be had of several cells at once, such as a watch of all locks.
         """
+        if self._site is not None and number == self._site.own:
+            return self
+        there = self._made(number)
+        if there is not None:
+            return there
+        made = self._client_of(number)
+        try:
+            there = self._made(number, made)
+        finally:
+            if there is not made:
+                made.close(0)
+        return there or made
+
+    def _made(self, number: int, made: Optional["Client"] = None) -> Optional["Client"]:
+        """Return the client of a cell; where there is none, made becomes it. One that its user has closed is none."""
         with self._mutex:
-            if number in self._cells:
-                return self._cells[number]
-        status = self.get("/v1/status")
-        told = {int(c.get("cell") or 0): c for c in status.get("cells") or [] if c.get("cluster_id")}
-        addresses = told[number].get("clients") if number in told else None
-        if number in told and status.get("gateway"):
-            own = [cell for cell, c in told.items() if c["cluster_id"] == self._cluster]
+            if self._closed:
+                raise ConfigError("the client is closed")
+            there = self._cells.get(number)
+            if made is not None and (there is None or there._closed):
+                there = self._cells[number] = made
+            return None if there is None or there._closed else there
+
+    def _client_of(self, number: int) -> "Client":
+        """Make a client of another cell: by its volume, or by what servers of this one tell."""
+        credential, certificate = self._given
+        if self._site is not None and number in self._site.paths:
+            try:
+                return Client(self._site.paths[number], credential=credential, certificate=certificate, budget=self.budget, attempt=self.attempt)
+            except ConfigError:
+                log.info("the volume of cell %d cannot be read: servers are asked where it is", number)
+        cells, gateway = self._ask_site()
+        addresses = cells[number].get("clients") if number in cells else None
+        if number in cells and gateway:
+            own = [cell for cell, c in cells.items() if c["cluster_id"] == self._cluster]
             addresses = through(self._servers.all, number - own[0]) if own else None
         if not addresses:
             raise Unavailable(f"cell {number} of the site is not known to the servers: see holdfast site status")
-        credential, certificate = self._given
-        endpoints = self._trust.elsewhere(addresses, str(told[number].get("pin") or ""))
+        endpoints = self._trust.elsewhere(addresses, str(cells[number].get("pin") or ""))
         made = Client(endpoints, credential=credential, certificate=certificate, budget=self.budget, attempt=self.attempt)
-        made._cluster = str(told[number]["cluster_id"])  # servers of another one refuse everything
-        with self._mutex:
-            there = self._cells.setdefault(number, made)
-        if there is not made:
-            made.close(0)
-        return there
+        made._cluster = str(cells[number]["cluster_id"])  # servers of another one refuse everything
+        return made
 
-    def in_cell(self, ask: Callable[["Client"], T]) -> T:
-        """Return what ask returns for this client, or for that of the cell which has the lock or the file, if this one refuses it."""
+    def _ask_site(self) -> Tuple[Dict[int, Mapping[str, Any]], bool]:
+        """Return where each cell is served, by its number, and whether a gateway says so; nothing for a cluster by itself. From then on names are known."""
+        status = self.get("/v1/status")
+        self._hear(status)
+        return {int(c.get("cell") or 0): c for c in status.get("cells") or [] if c.get("cluster_id")}, bool(status.get("gateway"))
+
+    def _hear(self, status: Mapping[str, Any]) -> None:
+        """Note which cell has which names, if a server tells."""
+        own = status.get("cell")
+        if own and self._site is None:
+            self._site = told(own, int(own.get("cell") or 0))
+
+    def _look(self) -> None:
+        """Ask each server once, also those that know no primary, which cell has which names."""
+        for address in self._servers.all:
+            if self._site is None:
+                try:
+                    self._hear(self.exchange(address, "GET", "/v1/status", None, min(self.attempt, 1.0)).body())
+                except (Unsent, Lost, ConfigError):
+                    pass  # another one may know
+
+    def in_cell(self, name: str, ask: Callable[["Client"], T]) -> T:
+        """Return what ask returns for the client of the cell that has the lock or the file.
+
+        Until that is known it is this client, whose cell refuses what is of another one, unless it has no primary.
+        """
+        if self._site is not None:
+            return ask(self.cell(self._site.route(name)))
         try:
             return ask(self)
         except Refused as e:
             if e.status != "WRONG_CELL":
                 raise
             return ask(self.cell(int(e.answer.get("cell") or 0)))
+        except Unavailable:
+            self._look()
+            site: Optional[Site] = self._site
+            if site is None or site.route(name) == site.own:
+                raise
+            return ask(self.cell(site.route(name)))
 
     def _opener(self, client_id: str) -> "Client":
         """Return the client of the cell that made a client ID, which ends with the mark of its cluster.
@@ -595,11 +650,11 @@ class Client:
         for k in known:  # where the error is from, and nobody has to be asked
             if _mark(k._cluster) == mark:
                 return k
-        told = self.get("/v1/status").get("cells") or []
-        for c in told:
-            if _mark(str(c.get("cluster_id") or "")) == mark:
-                return self if c.get("cluster_id") == self._cluster else self.cell(int(c.get("cell") or 0))
-        if told:
+        cells, _ = self._ask_site()
+        for number, c in cells.items():
+            if _mark(str(c["cluster_id"])) == mark:
+                return self if c["cluster_id"] == self._cluster else self.cell(number)
+        if cells:
             raise Unavailable(f"client {client_id} is of no cell of the site that is known to the servers: see holdfast site status")
         return self
 

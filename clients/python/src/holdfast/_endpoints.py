@@ -18,17 +18,24 @@ import hashlib
 import ipaddress
 import json
 import os
+import queue
 import re
 import socket
 import ssl
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+import threading
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._errors import ConfigError
+from ._site import Site
+from ._site import read as read_site
+
+T = TypeVar("T")
 
 _JOIN = "holdfast://"
 _PIN = "/?pin="
 _OUTSIDE = "https://"
 _MAX_SERVERS = 64
+_VOLUME_WAIT = 5.0  # seconds that a volume may take to say what is there
 _CLUSTER_NAME = re.compile(r"([0-9a-f]{32})\.holdfast")
 _PARTIAL_CHAIN = 0x80000  # ssl.VERIFY_X509_PARTIAL_CHAIN, which Python 3.9 does not name
 
@@ -325,30 +332,30 @@ def _element(der: bytes, at: int) -> Tuple[int, int]:
     return begin, begin + size
 
 
-def _from_site(path: str, certificate: Optional[Certificate]) -> Optional[Tuple[List[Address], Trust]]:
-    """Return what the volume of a site's cell says, the first that can be read; None if no site is there. Servers tell of the other cells."""
-    try:
-        with open(os.path.join(path, "SITE"), encoding="utf-8") as f:
-            cells = [str(c["path"]) for c in json.load(f)["cells"]]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise ConfigError(f"endpoint {path}: SITE: {e!r}") from e
-    why: Optional[ConfigError] = None
-    for cell in cells:
+def _from_site(site: Site, certificate: Optional[Certificate]) -> Tuple[List[Address], Trust, Site]:
+    """Return what the volume of a site's cell says, the first that can be read."""
+    why: List[ConfigError] = []
+    for cell, path in site.paths.items():
         try:
-            return _from_volume(os.path.join(path, cell), certificate)
+            addresses, trust = _from_volume(path, certificate)
+            return addresses, trust, site._replace(own=cell)
         except ConfigError as e:
-            why = why or e
-    raise why or ConfigError(f"endpoint {path}: SITE names no cell")
+            why.append(e)
+    raise why[0]
+
+
+def _cluster_file(path: str) -> Any:
+    with open(os.path.join(path, "CLUSTER"), encoding="utf-8") as f:
+        return json.load(f)
 
 
 def _from_volume(path: str, certificate: Optional[Certificate]) -> Tuple[List[Address], Trust]:
     try:
-        with open(os.path.join(path, "CLUSTER"), encoding="utf-8") as f:
-            body = json.load(f)
+        body = within(_VOLUME_WAIT, lambda: _cluster_file(path))
         cluster = str(body["cluster_id"])
         addresses = [parse_address(m.get("http") or m["client"]) for m in body["servers"]]
+    except TimeoutError as e:
+        raise ConfigError(f"endpoint {path}: the volume there does not answer: is the server of its filesystem up?") from e
     except OSError as e:
         raise ConfigError(f"endpoint {path}: no volume is there: {e}: is the share mounted?") from e
     except (ValueError, KeyError, TypeError, AttributeError) as e:
@@ -358,8 +365,28 @@ def _from_volume(path: str, certificate: Optional[Certificate]) -> Tuple[List[Ad
     return addresses, AuthorityTrust(os.path.join(path, "ca.crt"), cluster, certificate)
 
 
-def resolve(endpoints: Union[str, Sequence[str]], ca: str = "", certificate: Optional[Certificate] = None) -> Tuple[List[Address], Trust]:
-    """Return the addresses of servers, and by what they are recognized."""
+def within(seconds: float, read: Callable[[], T]) -> T:
+    """Return what read returns. A filesystem that hangs holds up nobody for longer: its thread is left behind, and this raises TimeoutError."""
+    ended: "queue.SimpleQueue[Tuple[List[T], Optional[BaseException]]]" = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            ended.put(([read()], None))
+        except BaseException as e:  # pylint: disable=broad-except
+            ended.put(([], e))
+
+    threading.Thread(target=run, name="holdfast read", daemon=True).start()
+    try:
+        result, error = ended.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError("it hangs") from None
+    if error is not None:
+        raise error
+    return result[0]
+
+
+def resolve(endpoints: Union[str, Sequence[str]], ca: str = "", certificate: Optional[Certificate] = None) -> Tuple[List[Address], Trust, Optional[Site]]:
+    """Return the addresses of servers, by what they are recognized, and the site whose directory the endpoint is."""
     texts = [endpoints] if isinstance(endpoints, str) else list(endpoints)
     if len(texts) == 1 and not is_path(texts[0]) and not texts[0].startswith((_JOIN, _OUTSIDE)):
         texts = [t.strip() for t in texts[0].split(",") if t.strip()]
@@ -372,12 +399,13 @@ def resolve(endpoints: Union[str, Sequence[str]], ca: str = "", certificate: Opt
     if ca and (whole or outside):
         raise ConfigError("a file ca.crt goes with host:port endpoints only: this endpoint says by itself how servers are recognized")
     if whole and is_path(texts[0]):
-        return _from_site(texts[0], certificate) or _from_volume(texts[0], certificate)
+        site = read_site(texts[0])
+        return _from_site(site, certificate) if site else (*_from_volume(texts[0], certificate), None)
     if whole:
         addresses, pin = parse_join(texts[0])
-        return addresses, PinTrust(pin, certificate)
+        return addresses, PinTrust(pin, certificate), None
     if outside:
         listed = ",".join(t[len(_OUTSIDE) :] for t in outside).replace(_OUTSIDE, "").replace("/", "")
-        return _parse_list(listed), OutsideTrust(certificate)
+        return _parse_list(listed), OutsideTrust(certificate), None
     trust = AuthorityTrust(ca, certificate=certificate) if ca else PlainTrust(certificate)
-    return [parse_address(t) for t in texts], trust
+    return [parse_address(t) for t in texts], trust, None

@@ -87,7 +87,7 @@ class Lock:
         self.limit, self.weight = limit, weight
         self.name, self.wait, self.ttl, self.shared, self.metadata = name, wait, ttl, shared, metadata
         self._given = client
-        self._cell: Optional[Client] = None  # of the lock's cell, where the given one is of another
+        self._cell: Optional[Client] = None  # by which it was acquired last: that of the lock's cell
         self._on_lost = on_lost
         self._mutex = threading.Lock()
         self._grant: Optional[Grant] = None
@@ -102,10 +102,10 @@ class Lock:
     def _acquire(self, seconds: Optional[float], abort: Optional[Abort]) -> Grant:
         def ask(at: Client) -> Grant:
             grant = _Acquisition(self, at, seconds, abort).run()
-            self._cell = at if at is not self.client else self._cell
+            self._cell = at
             return grant
 
-        return self.client.in_cell(ask)
+        return (self._given or default_client()).in_cell(self.name, ask)
 
     # To get it
 
