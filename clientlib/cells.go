@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -41,6 +42,7 @@ type cells struct {
 		sync.Mutex
 		id     CellID // of own, once the site is known
 		of     map[CellID]*Client
+		making map[CellID]*making
 		closed bool
 	}
 }
@@ -68,22 +70,52 @@ func (s *cells) begin(o Options, dir string) (Options, error) {
 		return o, err
 	}
 	named := filepath.Clean(o.Endpoints[0])
-	var errs []error
-	for _, c := range site.Cells {
-		if len(c.Endpoints) == 0 || named != filepath.Clean(dir) && named != filepath.Clean(c.Endpoints[0]) {
-			continue
-		}
-		if _, _, err := join.Resolve(c.Endpoints); err != nil {
-			errs = append(errs, fmt.Errorf("%v: %w", c.Cell, err))
-			continue
-		}
-		s.fixed, s.mu.id = site, c.Cell
-		s.site.Store(site)
-		s.said.Store(several)
-		o.Endpoints = c.Endpoints
-		return o, nil
+	all := slices.DeleteFunc(slices.Clone(site.Cells), func(c sitemap.Cell) bool {
+		return len(c.Endpoints) == 0 || named != filepath.Clean(dir) && named != filepath.Clean(c.Endpoints[0])
+	})
+	c, err := firstRead(all)
+	if c == nil { // without an error, the site does not have this volume
+		return o, err
 	}
-	return o, errors.Join(errs...) // none, if the site does not have this volume
+	s.fixed, s.mu.id = site, c.Cell
+	s.site.Store(site)
+	s.said.Store(several)
+	o.Endpoints = c.Endpoints
+	return o, nil
+}
+
+// headStart is how long the volume of one cell is waited for before the next one is read as well.
+const headStart = 500 * time.Millisecond
+
+// firstRead returns the first cell whose volume can be read. One that hangs holds up the others no longer than a while.
+func firstRead(all []sitemap.Cell) (*sitemap.Cell, error) {
+	type result struct {
+		cell *sitemap.Cell
+		err  error
+	}
+	read := make(chan result, len(all))
+	var errs []error
+	for next := 0; len(errs) < len(all); {
+		var wait <-chan time.Time
+		if next < len(all) {
+			c := &all[next]
+			go func() {
+				_, _, err := join.Resolve(c.Endpoints)
+				read <- result{c, err}
+			}()
+			next++
+			wait = time.After(headStart)
+		}
+		select {
+		case r := <-read:
+			if r.err == nil {
+				return r.cell, nil
+			}
+			errs = append(errs, fmt.Errorf("%v: %w", r.cell.Cell, r.err))
+		case <-wait:
+		}
+	}
+	return nil, errors.Join(errs...)
 }
 
 // close closes the Clients of the other cells.
@@ -217,16 +249,52 @@ func (s *cells) only(ctx context.Context, k *call, id CellID) (*Client, error) {
 	if len(at.Endpoints) == 0 {
 		return nil, k.fail(fmt.Errorf("%v of the site is not known to the servers at %v: see holdfast site status", id, s.own.servers.addresses()))
 	}
+	m := s.make(id, at)
+	select {
+	case <-m.done:
+		if m.err != nil {
+			return nil, k.fail(fmt.Errorf("%v: %w", id, m.err))
+		}
+		return m.c, nil
+	case <-ctx.Done():
+		return nil, k.fail(fmt.Errorf("%v: find its servers: %w", id, context.Cause(ctx)))
+	}
+}
+
+// making is a Client that is being made, which is there, or why it is not, when done is closed.
+type making struct {
+	done chan struct{}
+	c    *Client
+	err  error
+}
+
+// make makes the Client of a cell, beside whoever waits for it: for the path of a volume that is read, and one that hangs has one goroutine.
+func (s *cells) make(id CellID, at sitemap.Cell) *making {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.mu.making[id]; m != nil {
+		return m
+	}
+	m := &making{done: make(chan struct{})}
+	if s.mu.making == nil {
+		s.mu.making = map[CellID]*making{}
+	}
+	s.mu.making[id] = m
 	o := s.own.given
 	o.Endpoints = at.Endpoints
-	c, err := newClient(o, true)
-	if err != nil {
-		return nil, k.fail(fmt.Errorf("%v: %w", id, err))
-	}
-	if at.ClusterID != "" {
-		c.servers.known.Check(at.ClusterID)
-	}
-	return s.add(id, c)
+	go func() {
+		defer close(m.done)
+		if m.c, m.err = newClient(o, true); m.err == nil {
+			if at.ClusterID != "" {
+				m.c.servers.known.Check(at.ClusterID)
+			}
+			m.c, m.err = s.add(id, m.c)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.mu.making, id)
+	}()
+	return m
 }
 
 // refresh asks, now and then and in the background, where the servers of another cell are by now that has no primary: all of those which its Client

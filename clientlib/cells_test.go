@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -386,6 +387,67 @@ func TestReleaseWhereNobodyAnswers(t *testing.T) {
 	}
 }
 
+// directory returns that of the site, which has two cells.
+func (s *fakeSite) directory(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := s.cells[0].own.Text()
+	write("SITE", `{"format":1,"site_id":"`+s.cells[0].own.Site.String()+`","cells":[{"cell":0,"path":"cells/0"},{"cell":1,"path":"cells/1"}]}`)
+	write("SITE.init", `{"format":1,"site_id":"`+s.cells[0].own.Site.String()+`","division":`+own+`}`)
+	for k, c := range s.cells {
+		write(fmt.Sprintf("cells/%d/CLUSTER", k), `{"cluster_id":"`+c.id.String()+`","servers":[{"id":1,"client":"`+c.addr+`","peer":"h:1"}]}`)
+	}
+	return dir
+}
+
+// TestCellWhoseVolumeHangs, as a pipe does to which nobody writes, holds up nobody who wants another cell, and nobody for longer than the call lasts.
+func TestCellWhoseVolumeHangs(t *testing.T) {
+	for _, hangs := range []int{0, 1} {
+		s := newFakeSite(t, 2)
+		dir := s.directory(t)
+		file := filepath.Join(dir, fmt.Sprintf("cells/%d/CLUSTER", hangs))
+		if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o644)); err != nil {
+			t.Skip(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c, err := New(Options{Endpoints: []string{dir}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close() //nolint:errcheck // it is nil
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if _, err := c.Acquire(ctx, LockName(fmt.Sprintf("p%d/a", hangs)), AcquireOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a lock of cell %d, whose volume hangs: %v", hangs, err)
+			}
+			if _, err := c.Acquire(t.Context(), LockName(fmt.Sprintf("p%d/a", 1-hangs)), AcquireOptions{}); err != nil {
+				t.Error(err)
+			}
+		}()
+		select {
+		case <-done:
+		case <-time.After(4 * time.Second): // a volume is waited for for longer
+			t.Errorf("cell %d hangs, and so does who uses the other one", hangs)
+		}
+		if end, err := os.OpenFile(file, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			end.Close() //nolint:errcheck // who reads there reads its end
+		}
+		<-done
+	}
+}
+
 // TestOneCell is what a Client of one cell has, and what it refuses.
 func TestOneCell(t *testing.T) {
 	s := newFakeSite(t, 2)
@@ -549,22 +611,7 @@ func TestServersOfACellReplaced(t *testing.T) {
 // TestSiteDirectory is an endpoint, also where a volume is lost.
 func TestSiteDirectory(t *testing.T) {
 	s := newFakeSite(t, 2)
-	dir := t.TempDir()
-	write := func(name, text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	own := s.cells[0].own.Text()
-	write("SITE", `{"format":1,"site_id":"`+s.cells[0].own.Site.String()+`","cells":[{"cell":0,"path":"cells/0"},{"cell":1,"path":"cells/1"}]}`)
-	write("SITE.init", `{"format":1,"site_id":"`+s.cells[0].own.Site.String()+`","division":`+own+`}`)
-	for k, c := range s.cells {
-		write(fmt.Sprintf("cells/%d/CLUSTER", k), `{"cluster_id":"`+c.id.String()+`","servers":[{"id":1,"client":"`+c.addr+`","peer":"h:1"}]}`)
-	}
+	dir := s.directory(t)
 	use := func(names ...LockName) {
 		t.Helper()
 		c, err := New(Options{Endpoints: []string{dir}})

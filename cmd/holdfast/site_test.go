@@ -5,6 +5,7 @@ package main_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -362,6 +363,7 @@ func TestSiteIsUsedAsOneVolume(t *testing.T) {
 		if !secure {
 			w.overHTTP()
 			w.stateOverHTTP()
+			w.hungCell()
 			w.lostCell()
 		}
 	}
@@ -598,6 +600,26 @@ func (w *siteWorld) httpTo(addr, method, path, body string, follow bool, header 
 		w.t.Error(err)
 	}
 	return answerOverHTTP{resp.StatusCode, resp.Header.Get("Location"), string(b)}
+}
+
+// hungCell has the volume of cell 0 hang for clients, as a pipe does to which nobody writes.
+func (w *siteWorld) hungCell() {
+	w.t.Helper()
+	file := filepath.Join(w.dir, "cells/0/CLUSTER")
+	if err := errors.Join(os.Rename(file, file+".was"), syscall.Mkfifo(file, 0o644)); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, endpoint := range []string{w.dir, filepath.Join(w.dir, "cells/1")} {
+		w.endpoints = endpoint
+		w.do("", "run", "b/l", "--", "true")
+		w.do("", "show", "b/l")
+	}
+	if r := w.try("", "ls"); r.code == 0 || !strings.Contains(r.errs, "incomplete: cell 0") || !strings.Contains(r.out, "b/l0") {
+		w.t.Errorf("while the volume of cell 0 hangs: %+v", r)
+	}
+	if err := os.Rename(file+".was", file); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // lostCell ends all servers of cell 1: the others are used, and listed, all the same.

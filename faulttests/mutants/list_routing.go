@@ -191,4 +191,25 @@ var routingMutants = []Mutant{
 		By:   unit("clientlib", "^TestReleaseWhereNobodyAnswers$"),
 		Dies: `its Context lives on`,
 	},
+	{
+		Name: "hung-cell-read-first",
+		Rule: "a cell whose volume hangs holds up nobody who wants another one (PROTOCOL 23.7)",
+		Edits: []Edit{
+			{"clientlib/cells.go", `			wait = time.After(headStart)
+`, ``},
+		},
+		By:   unit("clientlib", "^TestCellWhoseVolumeHangs$"),
+		Dies: `cell 0 hangs, and so does`,
+	},
+	{
+		Name: "hung-cell-outlasts-a-call",
+		Rule: "a volume that hangs holds up no call for longer than that lasts (PROTOCOL 23.7)",
+		Edits: []Edit{
+			{"clientlib/cells.go", `	case <-ctx.Done():
+		return nil, k.fail(fmt.Errorf("%v: find`, `	case <-context.Background().Done():
+		return nil, k.fail(fmt.Errorf("%v: find`},
+		},
+		By:   unit("clientlib", "^TestCellWhoseVolumeHangs$"),
+		Dies: `hangs, and so does`,
+	},
 }

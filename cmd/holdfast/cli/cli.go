@@ -368,7 +368,9 @@ func (a *app) checkServers() error {
 		return err
 	}
 	if join.Whole(all[0]) {
-		if _, _, err := join.Resolve(all); err != nil {
+		if _, _, err := remote.Resolve(all); errors.Is(err, remote.ErrNoServer) {
+			return err
+		} else if err != nil {
 			return usagef("--endpoints, or HOLDFAST_ENDPOINTS: %v", err)
 		}
 		return nil

@@ -55,6 +55,9 @@ func (a *app) siteCredential(dir string) credential.Source {
 	var mu sync.Mutex
 	known := map[string]credential.Source{} // by the cluster
 	return func(ctx context.Context, cluster string) (string, error) {
+		if cluster == "" { // which no volume is of
+			return credential.FromEnvironment(a.Getenv, nil).Beside(a.certificate())(ctx, "")
+		}
 		mu.Lock()
 		of := known[cluster]
 		mu.Unlock()
@@ -79,7 +82,7 @@ func (a *app) siteCredential(dir string) credential.Source {
 		for range m.Cells {
 			select {
 			case v := <-found:
-				if cluster != "" && v.cluster == cluster {
+				if v.cluster == cluster {
 					of = a.volumeCredential(v.path)
 					mu.Lock()
 					known[cluster] = of

@@ -80,11 +80,35 @@ type Caller struct {
 	cluster meantCluster
 }
 
+// volumeWait is how long a volume may take to say where its servers are.
+const volumeWait = 5 * time.Second
+
+// Resolve is join.Resolve for commands, which wait for no volume that hangs: there may be others to ask, as the cells of a site. Its error wraps
+// ErrNoServer then.
+func Resolve(endpoints []string) (addresses []string, trust *join.Trust, err error) {
+	type result struct {
+		addresses []string
+		trust     *join.Trust
+		err       error
+	}
+	read := make(chan result, 1)
+	go func() {
+		addresses, trust, err := join.Resolve(endpoints)
+		read <- result{addresses, trust, err}
+	}()
+	select {
+	case r := <-read:
+		return r.addresses, r.trust, r.err
+	case <-time.After(volumeWait):
+		return nil, nil, fmt.Errorf("endpoint %s: the volume there hangs, and its server may be down: %w", endpoints[0], ErrNoServer)
+	}
+}
+
 // New returns a Caller. It connects with the first call. It returns an error if there are no endpoints.
 func New(opt Options) (*Caller, error) {
 	if opt.trust == nil {
 		var err error
-		if opt.Endpoints, opt.trust, err = join.Resolve(opt.Endpoints); err != nil {
+		if opt.Endpoints, opt.trust, err = Resolve(opt.Endpoints); err != nil {
 			return nil, err
 		}
 		opt.trust.Show(opt.Certificate)
