@@ -26,7 +26,7 @@ var routingMutants = []Mutant{
 		Name: "cell-is-whoever-answers",
 		Rule: "a client takes nobody for a cell but servers of its cluster (PROTOCOL 23.7)",
 		Edits: []Edit{
-			{"clientlib/cells.go", `		c.servers.known.Check(at.ClusterID)
+			{"clientlib/cells.go", `				m.c.servers.known.Check(at.ClusterID)
 `, ``},
 		},
 		By:   unit("clientlib", "^TestAnotherClusterIsNoCell$"),
@@ -144,9 +144,8 @@ var routingMutants = []Mutant{
 		Name: "lost-cell-loses-the-site",
 		Rule: "a client with the directory of a site needs no certain cell of it (PROTOCOL 23.7)",
 		Edits: []Edit{
-			{"clientlib/cells.go", `			errs = append(errs, fmt.Errorf("%v: %w", c.Cell, err))
-			continue
-`, `			return o, err
+			{"clientlib/cells.go", `			errs = append(errs, fmt.Errorf("%v: %w", r.cell.Cell, r.err))
+`, `			return nil, r.err
 `},
 		},
 		By:   unit("clientlib", "^TestSiteDirectory$"),

@@ -188,7 +188,7 @@ var siteServerMutants = []Mutant{
 		Name: "led-round-the-gateway",
 		Rule: "who comes through a gateway is led to another port of the gateway, since it may reach no server (PROTOCOL 23.7)",
 		Edits: []Edit{
-			{"shared/frontend/httpapi/elsewhere.go", `	if ok && serving.ThroughGateway(from) {`, `	if ok && serving.ThroughGateway(nil) {`},
+			{"shared/frontend/httpapi/elsewhere.go", `	if serving.ThroughGateway(from) {`, `	if serving.ThroughGateway(nil) {`},
 		},
 		By:   unit("shared/frontend", "^TestLedToTheCell$"),
 		Dies: `through a gateway: 307 to "http://localhost:2/`,
@@ -352,9 +352,20 @@ var siteServerMutants = []Mutant{
 		Name: "outcome-of-another-cell",
 		Rule: "a cell says nothing over HTTP of requests that it may never have had (PROTOCOL 23.7)",
 		Edits: []Edit{
-			{"shared/frontend/httpapi/elsewhere.go", `	if o.client == "" || h.s.Owns() == nil`, `	if o.client != ""`},
+			{"shared/frontend/httpapi/elsewhere.go", `	if o.client == "" {
+		return h.miss`, `	if o.client == "" || r != nil {
+		return h.miss`},
 		},
 		By:   unit("shared/frontend", "^TestRequestOfAnotherCell$"),
 		Dies: `cancel of job-7: 409 to "": \{"status":"CANCELLED"`,
+	},
+	{
+		Name: "led-by-the-primary-only",
+		Rule: "a server without a primary leads to the cell of a name, too (PROTOCOL 23.7)",
+		Edits: []Edit{
+			{"shared/frontend/httpapi/elsewhere.go", `	if h.s.Owns() == nil || r.Header`, `	if _, _, led := h.s.Backend().Primary(); !led || r.Header`},
+		},
+		By:   unit("shared/frontend", "^TestLedWithoutAPrimary$"),
+		Dies: `release without a primary: 503`,
 	},
 }

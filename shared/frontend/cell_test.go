@@ -196,6 +196,21 @@ func TestLedToTheCell(t *testing.T) {
 	}
 }
 
+// TestLedWithoutAPrimary: no server needs one to know who has a lock.
+func TestLedWithoutAPrimary(t *testing.T) {
+	b := startPrimaryOf(t, primarytest.InitCell, nil)
+	b.cells = []serving.CellServers{{Cell: 0, Clients: []string{"h1:1"}}, {Cell: 1, Clients: []string{"localhost:2"}, ClusterID: "c1"}}
+	b.p, b.term = nil, 0
+	h := httpapi.New(service.New(b, service.Options{}), httpapi.Options{Log: zerolog.Nop()})
+	for _, path := range []string{"release", "append?lock=p/l&file=p/f&token=1"} {
+		r := httptest.NewRequest("POST", "http://localhost:1/v1/"+path, strings.NewReader(`{"lock":"p/l","token":1}`))
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r.WithContext(serving.WithRemote(r.Context(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}))); w.Code != 307 {
+			t.Errorf("%s without a primary: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
 // TestRequestOfAnotherCell: a cell that never had it would say that it was not executed, and never will be. Its client is led to the cell that opened
 // the client, or, of one that named itself, has to say which lock it was for.
 func TestRequestOfAnotherCell(t *testing.T) {

@@ -54,12 +54,15 @@ func (h *Handler) leadTo(w http.ResponseWriter, r *http.Request, x *reply, cell 
 	x.code = http.StatusTemporaryRedirect
 }
 
-// misses returns the answer to an operation about a client that may not have sent its requests to this cell, which knows nothing of them then and
-// would say that they never were. It returns false where this is the cell. That is the one that opened the client. A client that has named itself may have
-// been led to any: the parameter lock says which.
+// misses returns the answer to an operation that is for another cell, or may be. It returns false where this is the cell, which needs no primary to know
+// that. What is about a client and names no lock is for the cell that has its requests: any other knows nothing of them, and would say that they never
+// were. That cell is the one that opened the client; one that has named itself may have been led to any, and says by the parameter lock which.
 func (h *Handler) misses(w http.ResponseWriter, r *http.Request, o *operation) (x reply, missed bool) {
-	if o.client == "" || h.s.Owns() == nil || r.Header.Get(forwardedHeader) != "" {
+	if h.s.Owns() == nil || r.Header.Get(forwardedHeader) != "" {
 		return reply{}, false
+	}
+	if o.client == "" {
+		return h.missesNames(w, r, o.lock, o.file)
 	}
 	if cell, ok := h.s.Opener(o.client); ok {
 		if cell.Cell == h.s.Owns().Cell {
@@ -75,12 +78,17 @@ func (h *Handler) misses(w http.ResponseWriter, r *http.Request, o *operation) (
 		why := fmt.Sprintf("no server of this site has made client ID %q, so it may have been led to any cell: say which one by ?lock=NAME, with a lock for which it was used", o.client)
 		return answerReply(service.Refusal(wire.Invalid(why)), 0), true
 	}
-	why, has := h.s.WrongCell(lock, "")
+	return h.missesNames(w, r, lock, "")
+}
+
+// missesNames is misses for what is about a lock or a file.
+func (h *Handler) missesNames(w http.ResponseWriter, r *http.Request, lock cluster.LockName, file cluster.FileName) (x reply, missed bool) {
+	why, has := h.s.WrongCell(lock, file)
 	if why == "" {
 		return reply{}, false
 	}
 	x = answerReply(&pb.Answer{Status: pb.Status_STATUS_WRONG_CELL, Message: why, Cell: uint32(has)}, 0)
-	h.lead(w, r, &x, lock, "")
+	h.lead(w, r, &x, lock, file)
 	return x, true
 }
 
@@ -145,9 +153,9 @@ func (h *Handler) sendLeading(w http.ResponseWriter, r *http.Request, x reply) {
 // sendElsewhere answers a GET that is about another cell, and reports whether it did.
 func (h *Handler) sendElsewhere(w http.ResponseWriter, r *http.Request) bool {
 	lock, file := namesOf(r)
-	why, _ := h.s.WrongCell(lock, file)
-	if why != "" {
-		h.sendRefusal(w, r, &pb.Answer{Status: pb.Status_STATUS_WRONG_CELL, Message: why})
+	x, missed := h.missesNames(w, r, lock, file)
+	if missed {
+		h.send(w, x)
 	}
-	return why != ""
+	return missed
 }

@@ -364,7 +364,6 @@ func (h *Handler) execute(w http.ResponseWriter, r *http.Request, o *operation) 
 		parent = sent[0]
 	}
 	x := h.answer(h.traced(r.Context(), o, parent), o, r.Header.Get(forwardedHeader) == "")
-	h.lead(w, r, &x, o.lock, o.file)
 	h.send(w, x)
 }
 
