@@ -214,9 +214,23 @@ var mutants = []mutant{
 		"test_cells.CellsTest.test_home_cell_down", "Unavailable",
 	},
 	{
+		"cell-of-the-endpoints-is-the-client", "the client of one cell can be closed without the others",
+		"_client.py", `        there = self._made(number)
+        if there is not None:`, `        there = self if self._site is not None and number == self._site.own else self._made(number)
+        if there is not None:`,
+		"test_cells.CellsTest.test_each_cell_has_a_client_of_its_own", "unexpectedly identical",
+	},
+	{
+		"break-stays-with-the-home-cell", "what a cell cannot have executed is done by the cell that has the name",
+		"_client.py", `        except (Unavailable, UnknownOutcome) as e:
+            self._look()`, `        except Unavailable as e:
+            self._look()`,
+		"test_cells.CellsTest.test_break_while_the_home_cell_hangs", "UnknownOutcome",
+	},
+	{
 		"home-cell-asked-first", "which cell has a name is asked once",
 		"_client.py", `        if self._site is not None:
-            return ask(self.cell(self._site.route(name)))
+            return ask(self._at(self._site.route(name)))
 `, ``,
 		"test_cells.CellsTest.test_locks_of_both_cells", "4 != 3",
 	},

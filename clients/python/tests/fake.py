@@ -126,6 +126,10 @@ class Table:
         self.mutex.notify_all()
         return {"status": "OK", "token": fields["token"]}
 
+    def do_break(self, fields, _):
+        token, _ = self.locks.pop(fields["lock"], (0, ""))
+        return {"status": "OK", "token": token} if token else {"status": "INVALID_TOKEN", "message": "nobody holds it"}
+
     def do_append(self, fields, data):
         if not self.live(fields):
             return {"status": "INVALID_TOKEN", "message": "it is not live"}

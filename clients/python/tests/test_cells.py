@@ -135,9 +135,9 @@ class CellsTest(Case):
     def test_directory(self):
         with tempfile.TemporaryDirectory() as d:
             with open(os.path.join(d, "SITE"), "w", encoding="utf-8") as f:
-                json.dump({"cells": [{"cell": 0, "path": "cells/0"}, {"cell": 1, "path": "cells/1"}]}, f)
+                json.dump({"site_id": "s", "cells": [{"cell": 0, "path": "cells/0"}, {"cell": 1, "path": "cells/1"}]}, f)
             with open(os.path.join(d, "SITE.init"), "w", encoding="utf-8") as f:
-                json.dump({"division": DIVISION}, f)
+                json.dump({"site_id": "s", "division": DIVISION}, f)
             with self.assertRaisesRegex(ConfigError, "cells/0: no volume"):
                 resolve(d)
             os.makedirs(os.path.join(d, "cells/1"))
@@ -161,6 +161,35 @@ class CellsTest(Case):
                 Lock("p0/b", client=client).acquire()
             self.table.script.clear()
 
+    def test_break_while_the_home_cell_hangs(self):
+        client = self.new_client(budget=0.5, attempt=0.2)
+        with Lock("p0/a", client=client):
+            pass
+        token = Lock("p1/x", client=self.new_client()).acquire().token
+        self.table.script["break"] = [LOSE] * 1000
+        self.assertEqual(client.break_lock("p1/x", token=token), token)
+        with self.assertRaises(UnknownOutcome):
+            client.break_lock("p0/x", token=7)
+
+    def test_unavailable_is_told_in_time(self):
+        plain = Table()
+        server = Server(plain)
+        self.addCleanup(server.close)
+        client = Client([server.endpoint], credential="", budget=0.3, attempt=0.2)
+        self.addCleanup(client.close, 0.1)
+        plain.script["acquire"] = [DROP] * 1000
+        for _ in range(2):
+            with self.assertRaises(Unavailable):
+                Lock("a", client=client).acquire()
+        self.assertTrue(client._alone)
+
+    def test_each_cell_has_a_client_of_its_own(self):
+        with Lock("p1/a", client=self.client):
+            for number in 0, 1:
+                with self.client.cell(number) as cell:
+                    self.assertIsNot(cell, self.client)
+            self.assertEqual(self.client.info("p0/a"), {"status": "OK"})
+
     def test_cell_that_was_closed(self):
         there = self.client.cell(1)
         there.close()
@@ -174,7 +203,7 @@ class CellsTest(Case):
         with tempfile.TemporaryDirectory() as d:
             pipe = os.path.join(d, "CLUSTER")
             os.mkfifo(pipe)  # to which nobody writes
-            with mock.patch("holdfast._endpoints._VOLUME_WAIT", 0.1), self.assertRaisesRegex(ConfigError, "does not answer"):
+            with mock.patch("holdfast._endpoints._VOLUME_WAIT", 0.1), self.assertRaisesRegex(Unavailable, "does not answer"):
                 resolve(d)
             os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # ends who reads there
 

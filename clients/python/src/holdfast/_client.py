@@ -197,6 +197,7 @@ class Client:
         self._servers = Servers(addresses, self._random)
         self._transport = Transport(self._trust, _credential(credential))
         self._cluster = ""  # from the first answer on
+        self._alone = False  # a server has said that it is of no site
         self._pid = os.getpid()
         self._begin()
         _CLIENTS.add(self)
@@ -553,8 +554,6 @@ class Client:
 
         It has what cannot be had of several cells at once, such as a watch of all locks.
         """
-        if self._site is not None and number == self._site.own:
-            return self
         there = self._made(number)
         if there is not None:
             return there
@@ -582,14 +581,14 @@ class Client:
         if self._site is not None and number in self._site.paths:
             try:
                 return Client(self._site.paths[number], credential=credential, certificate=certificate, budget=self.budget, attempt=self.attempt)
-            except ConfigError:
+            except (ConfigError, Unavailable):
                 log.info("the volume of cell %d cannot be read: servers are asked where it is", number)
         cells, gateway = self._ask_site()
         addresses = cells[number].get("clients") if number in cells else None
         if number in cells and gateway:
-            own = [cell for cell, c in cells.items() if c["cluster_id"] == self._cluster]
+            own = [cell for cell, c in cells.items() if c.get("cluster_id") == self._cluster]
             addresses = through(self._servers.all, number - own[0]) if own else None
-        if not addresses:
+        if not addresses or not cells[number].get("cluster_id"):
             raise Unavailable(f"cell {number} of the site is not known to the servers: see holdfast site status")
         endpoints = self._trust.elsewhere(addresses, str(cells[number].get("pin") or ""))
         made = Client(endpoints, credential=credential, certificate=certificate, budget=self.budget, attempt=self.attempt)
@@ -600,22 +599,30 @@ class Client:
         """Return where each cell is served, by its number, and whether a gateway says so; nothing for a cluster by itself. From then on names are known."""
         status = self.get("/v1/status")
         self._hear(status)
-        return {int(c.get("cell") or 0): c for c in status.get("cells") or [] if c.get("cluster_id")}, bool(status.get("gateway"))
+        return {int(c.get("cell") or 0): c for c in status.get("cells") or []}, bool(status.get("gateway"))
 
     def _hear(self, status: Mapping[str, Any]) -> None:
         """Note which cell has which names, if a server tells."""
         own = status.get("cell")
         if own and self._site is None:
             self._site = told(own, int(own.get("cell") or 0))
+        self._alone = self._alone or status.get("status") == "OK" and not status.get("cells")
 
     def _look(self) -> None:
-        """Ask each server once, also those that know no primary, which cell has which names."""
+        """Ask each server, also those that know no primary, which cell has which names, for a moment."""
+        end = _clock.now() + min(self.attempt, 1.0)
         for address in self._servers.all:
-            if self._site is None:
-                try:
-                    self._hear(self.exchange(address, "GET", "/v1/status", None, min(self.attempt, 1.0)).body())
-                except (Unsent, Lost, ConfigError):
-                    pass  # another one may know
+            left = end - _clock.now()
+            if self._site is not None or self._alone or left <= 0:
+                return
+            try:
+                self._hear(self.exchange(address, "GET", "/v1/status", None, max(0.05, left / 2)).body())
+            except (Unsent, Lost, ConfigError, WrongCluster):
+                pass  # another one may know
+
+    def _at(self, number: int) -> "Client":
+        """Return this client if it is of that cell, else that of the cell."""
+        return self if self._site is not None and number == self._site.own else self.cell(number)
 
     def in_cell(self, name: str, ask: Callable[["Client"], T]) -> T:
         """Return what ask returns for the client of the cell that has the lock or the file.
@@ -623,18 +630,20 @@ class Client:
         Until that is known it is this client, whose cell refuses what is of another one, unless it has no primary.
         """
         if self._site is not None:
-            return ask(self.cell(self._site.route(name)))
+            return ask(self._at(self._site.route(name)))
         try:
             return ask(self)
         except Refused as e:
             if e.status != "WRONG_CELL":
                 raise
             return ask(self.cell(int(e.answer.get("cell") or 0)))
-        except Unavailable:
+        except (Unavailable, UnknownOutcome) as e:
             self._look()
             site: Optional[Site] = self._site
             if site is None or site.route(name) == site.own:
                 raise
+            if isinstance(e, UnknownOutcome):
+                e.settled()  # a cell never executes what is about a name of another one
             return ask(self.cell(site.route(name)))
 
     def _opener(self, client_id: str) -> "Client":
@@ -652,7 +661,7 @@ class Client:
                 return k
         cells, _ = self._ask_site()
         for number, c in cells.items():
-            if _mark(str(c["cluster_id"])) == mark:
+            if _mark(str(c.get("cluster_id") or "")) == mark:
                 return self if c["cluster_id"] == self._cluster else self.cell(number)
         if cells:
             raise Unavailable(f"client {client_id} is of no cell of the site that is known to the servers: see holdfast site status")

@@ -25,7 +25,7 @@ import ssl
 import threading
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
-from ._errors import ConfigError
+from ._errors import ConfigError, HoldfastError, Unavailable
 from ._site import Site
 from ._site import read as read_site
 
@@ -334,12 +334,12 @@ def _element(der: bytes, at: int) -> Tuple[int, int]:
 
 def _from_site(site: Site, certificate: Optional[Certificate]) -> Tuple[List[Address], Trust, Site]:
     """Return what the volume of a site's cell says, the first that can be read."""
-    why: List[ConfigError] = []
+    why: List[HoldfastError] = []
     for cell, path in site.paths.items():
         try:
             addresses, trust = _from_volume(path, certificate)
             return addresses, trust, site._replace(own=cell)
-        except ConfigError as e:
+        except (ConfigError, Unavailable) as e:
             why.append(e)
     raise why[0]
 
@@ -355,7 +355,7 @@ def _from_volume(path: str, certificate: Optional[Certificate]) -> Tuple[List[Ad
         cluster = str(body["cluster_id"])
         addresses = [parse_address(m.get("http") or m["client"]) for m in body["servers"]]
     except TimeoutError as e:
-        raise ConfigError(f"endpoint {path}: the volume there does not answer: is the server of its filesystem up?") from e
+        raise Unavailable(f"endpoint {path}: the volume there does not answer: is the server of its filesystem up?") from e
     except OSError as e:
         raise ConfigError(f"endpoint {path}: no volume is there: {e}: is the share mounted?") from e
     except (ValueError, KeyError, TypeError, AttributeError) as e:

@@ -100,8 +100,10 @@ class Lock:
         return self._cell or self._given or default_client()
 
     def _acquire(self, seconds: Optional[float], abort: Optional[Abort]) -> Grant:
+        began = _clock.now()
+
         def ask(at: Client) -> Grant:
-            grant = _Acquisition(self, at, seconds, abort).run()
+            grant = _Acquisition(self, at, seconds, abort, began).run()
             self._cell = at
             return grant
 
@@ -362,9 +364,8 @@ class Lock:
 class _Acquisition:
     """One call of acquire."""
 
-    def __init__(self, lock: Lock, client: Client, wait: Optional[float], abort: Optional[Abort]) -> None:
-        self._lock, self._client, self._wait, self._abort = lock, client, wait, abort
-        self._began = _clock.now()
+    def __init__(self, lock: Lock, client: Client, wait: Optional[float], abort: Optional[Abort], began: float) -> None:
+        self._lock, self._client, self._wait, self._abort, self._began = lock, client, wait, abort, began
 
     def run(self) -> Grant:
         """Acquire the lock. Where it was granted while no answer came, and has ended, wait again for what is left."""

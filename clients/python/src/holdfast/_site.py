@@ -29,7 +29,7 @@ class Site(NamedTuple):
         pinned = [p for p in self.pins if name.startswith(p[0])]
         if pinned:
             return max(pinned, key=lambda p: len(p[0]))[1]
-        place = int.from_bytes(hashlib.sha256(_tag(name).encode()).digest()[:8], "big")
+        place = int.from_bytes(hashlib.sha256(_tag(name).encode(errors="surrogatepass")).digest()[:8], "big")
         return self.ranges[bisect.bisect(self.ranges, (place, 1 << 64)) - 1][1]
 
 
@@ -56,13 +56,15 @@ def read(path: str) -> Optional[Site]:
     """Return the site of which this is the directory, with its first cell as the own one; None if no site is there."""
     try:
         with open(os.path.join(path, "SITE"), encoding="utf-8") as f:
-            paths = {int(c.get("cell") or 0): os.path.join(path, str(c["path"])) for c in json.load(f)["cells"]}
+            where = json.load(f)
         with open(os.path.join(path, "SITE.init"), encoding="utf-8") as f:
-            division = json.load(f)["division"]
+            plan = json.load(f)
+        paths = {int(c.get("cell") or 0): os.path.join(path, str(c["path"])) for c in where["cells"]}
+        division, same = plan["division"], where["site_id"] == plan["site_id"]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise ConfigError(f"endpoint {path}: SITE: {e!r}") from e
-    if not paths:
-        raise ConfigError(f"endpoint {path}: SITE names no cell")
+    if not paths or not same:
+        raise ConfigError(f"endpoint {path}: SITE names no cell, or is of another site than SITE.init")
     return told(division, min(paths), paths)
