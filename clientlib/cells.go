@@ -256,26 +256,34 @@ func (s *cells) only(ctx context.Context, k *call, id CellID) (*Client, error) {
 			return nil, k.fail(fmt.Errorf("%v: %w", id, m.err))
 		}
 		return m.c, nil
+	case <-s.own.life.Done():
+		return nil, k.fail(ErrClosed)
+	case <-time.After(s.own.opt.Budget):
+		return nil, k.fail(fmt.Errorf("%v: its volume has not said within %v where its servers are: is the server of its filesystem up?", id, s.own.opt.Budget))
 	case <-ctx.Done():
-		return nil, k.fail(fmt.Errorf("%v: find its servers: %w", id, context.Cause(ctx)))
+		return nil, k.fail(fmt.Errorf("%v: find its servers: %w", id, ended(ctx)))
 	}
 }
 
 // making is a Client that is being made, which is there, or why it is not, when done is closed.
 type making struct {
-	done chan struct{}
-	c    *Client
-	err  error
+	began time.Time
+	done  chan struct{}
+	c     *Client
+	err   error
 }
 
-// make makes the Client of a cell, beside whoever waits for it: for the path of a volume that is read, and one that hangs has one goroutine.
+// readAgain is after how long a volume that hangs is read beside that: it may have been mounted anew, and then that read never ends.
+const readAgain = 5 * time.Minute
+
+// make makes the Client of a cell, beside whoever waits for it: for the path of a volume that is read, and one that hangs has few goroutines.
 func (s *cells) make(id CellID, at sitemap.Cell) *making {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.mu.making[id]; m != nil {
+	if m := s.mu.making[id]; m != nil && time.Since(m.began) < readAgain {
 		return m
 	}
-	m := &making{done: make(chan struct{})}
+	m := &making{began: time.Now(), done: make(chan struct{})}
 	if s.mu.making == nil {
 		s.mu.making = map[CellID]*making{}
 	}
@@ -292,7 +300,9 @@ func (s *cells) make(id CellID, at sitemap.Cell) *making {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.mu.making, id)
+		if s.mu.making[id] == m {
+			delete(s.mu.making, id)
+		}
 	}()
 	return m
 }

@@ -284,8 +284,8 @@ var cellMutants = []Mutant{
 		Name: "foreign-lock-reads-free",
 		Rule: "a lock of another cell is not told as free (PROTOCOL 23.2)",
 		Edits: []Edit{
-			{"shared/frontend/service/read.go", `	if foreign != "" {
-`, `	if foreign != "" && lock.view.Name == "" {
+			{"shared/frontend/service/read.go", `	if why, _ := s.own.Refuses(name, ""); why != "" {
+`, `	if why, _ := s.own.Refuses("", ""); why != "" {
 `},
 		},
 		By:   unit("shared/frontend", "^TestStatusTellsTheCell$"),

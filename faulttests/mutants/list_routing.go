@@ -205,8 +205,8 @@ var routingMutants = []Mutant{
 		Rule: "a volume that hangs holds up no call for longer than that lasts (PROTOCOL 23.7)",
 		Edits: []Edit{
 			{"clientlib/cells.go", `	case <-ctx.Done():
-		return nil, k.fail(fmt.Errorf("%v: find`, `	case <-context.Background().Done():
-		return nil, k.fail(fmt.Errorf("%v: find`},
+		return nil, k.fail(fmt.Errorf("%v: find its`, `	case <-context.Background().Done():
+		return nil, k.fail(fmt.Errorf("%v: find its`},
 		},
 		By:   unit("clientlib", "^TestCellWhoseVolumeHangs$"),
 		Dies: `hangs, and so does`,

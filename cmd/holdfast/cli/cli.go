@@ -368,7 +368,7 @@ func (a *app) checkServers() error {
 		return err
 	}
 	if join.Whole(all[0]) {
-		if _, _, err := remote.Resolve(all); errors.Is(err, remote.ErrNoServer) {
+		if _, _, err := remote.Resolve(all, a.budget); errors.Is(err, remote.ErrNoServer) {
 			return err
 		} else if err != nil {
 			return usagef("--endpoints, or HOLDFAST_ENDPOINTS: %v", err)

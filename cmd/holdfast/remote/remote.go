@@ -13,6 +13,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,12 +81,12 @@ type Caller struct {
 	cluster meantCluster
 }
 
-// volumeWait is how long a volume may take to say where its servers are.
+// volumeWait is how long a volume may take at least to say where its servers are.
 const volumeWait = 5 * time.Second
 
-// Resolve is join.Resolve for commands, which wait for no volume that hangs: there may be others to ask, as the cells of a site. Its error wraps
-// ErrNoServer then.
-func Resolve(endpoints []string) (addresses []string, trust *join.Trust, err error) {
+// Resolve is join.Resolve for commands, which wait for no volume that hangs for longer than a call looks for a server: there may be others to ask, as the
+// cells of a site. Its error wraps ErrNoServer then.
+func Resolve(endpoints []string, budget time.Duration) (addresses []string, trust *join.Trust, err error) {
 	type result struct {
 		addresses []string
 		trust     *join.Trust
@@ -99,7 +100,7 @@ func Resolve(endpoints []string) (addresses []string, trust *join.Trust, err err
 	select {
 	case r := <-read:
 		return r.addresses, r.trust, r.err
-	case <-time.After(volumeWait):
+	case <-time.After(max(volumeWait, cmp.Or(budget, DefaultBudget))):
 		return nil, nil, fmt.Errorf("endpoint %s: the volume there hangs, and its server may be down: %w", endpoints[0], ErrNoServer)
 	}
 }
@@ -108,7 +109,7 @@ func Resolve(endpoints []string) (addresses []string, trust *join.Trust, err err
 func New(opt Options) (*Caller, error) {
 	if opt.trust == nil {
 		var err error
-		if opt.Endpoints, opt.trust, err = Resolve(opt.Endpoints); err != nil {
+		if opt.Endpoints, opt.trust, err = Resolve(opt.Endpoints, opt.Budget); err != nil {
 			return nil, err
 		}
 		opt.trust.Show(opt.Certificate)

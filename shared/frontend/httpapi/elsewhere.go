@@ -73,9 +73,12 @@ func (h *Handler) misses(w http.ResponseWriter, r *http.Request, o *operation) (
 		h.leadTo(w, r, &x, cell)
 		return x, true
 	}
+	if o.client.Opened() { // by a cluster that is not known here: the table says so
+		return reply{}, false
+	}
 	lock := cluster.LockName(r.URL.Query().Get("lock"))
 	if lock == "" {
-		why := fmt.Sprintf("no server of this site has made client ID %q, so it may have been led to any cell: say which one by ?lock=NAME, with a lock for which it was used", o.client)
+		why := fmt.Sprintf("client ID %q does not say which cell of this site has its requests: say it by ?lock=NAME, with a lock for which it was used", o.client)
 		return answerReply(service.Refusal(wire.Invalid(why)), 0), true
 	}
 	return h.missesNames(w, r, lock, "")

@@ -167,6 +167,9 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 	if status, message := answerTo(allowed.admit(ctx, access.Read, q.GetLock(), "")); status != pb.Status_STATUS_OK {
 		return &pb.GetLockResponse{Status: status, Message: message}, nil
 	}
+	if why, _ := s.own.Refuses(name, ""); why != "" {
+		return &pb.GetLockResponse{Status: pb.Status_STATUS_WRONG_CELL, Message: why}, nil
+	}
 	lock := lockSnapshot{view: locktable.LockView{Name: name}}
 	var waiters []locktable.Waiter
 	type named struct {
@@ -176,9 +179,7 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 	var files []named
 	var mark locktable.Mark
 	var ring locktable.Ring
-	foreign := ""
 	reading, err := s.b.Read(ctx, func(v serving.View) {
-		foreign, _ = v.Table.Own().Refuses(name, "")
 		mark, _ = v.Table.Mark(name)
 		l, ok := v.Table.Lock(name)
 		if !ok {
@@ -204,10 +205,6 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 	}
 	r := &pb.GetLockResponse{Epoch: uint64(reading.Epoch), Lsn: uint64(reading.LSN), AgeMs: wire.CeilMillis(reading.Age)}
 	if r.Status, r.Message = checkFreshness(reading, q.GetPrimaryOnly(), q.GetMinLsn()); r.Status != pb.Status_STATUS_OK {
-		return r, nil
-	}
-	if foreign != "" {
-		r.Status, r.Message = pb.Status_STATUS_WRONG_CELL, foreign
 		return r, nil
 	}
 	r.Lock = lock.proto()

@@ -171,6 +171,9 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 	quarantined := 0
 	var rings []locktable.Ring
 	reading, err := s.b.Read(ctx, func(v serving.View) {
+		if r.Cell == nil { // a lost cell that was recovered, and is served by itself
+			r.Cell = convert.FromOwn(v.Table.Own())
+		}
 		locks, clients = v.Table.LockCount(), v.Table.ClientCount()
 		rings, _ = v.Table.Rings(mostRings, ringLooks)
 		for _, f := range v.Table.Files() {
