@@ -193,6 +193,7 @@ class Client:
             ca = ca or os.environ.get("HOLDFAST_CA", "") or _ca_beside(endpoints)
         addresses, self._trust, self._site = resolve(endpoints, ca, shown)
         self._given = credential, shown
+        self._asked = endpoints, ca
         self._random = random.Random()
         self._servers = Servers(addresses, self._random)
         self._transport = Transport(self._trust, _credential(credential))
@@ -584,14 +585,19 @@ class Client:
             except (ConfigError, Unavailable):
                 log.info("the volume of cell %d cannot be read: servers are asked where it is", number)
         cells, gateway = self._ask_site()
+        if self._site is not None and number == self._site.own:  # these endpoints are known to lead there
+            endpoints, ca = self._asked
+            made = Client(endpoints, ca=ca, credential=credential, certificate=certificate, budget=self.budget, attempt=self.attempt)
+            made._cluster = self._cluster
+            return made
         addresses = cells[number].get("clients") if number in cells else None
         if number in cells and gateway:
             own = [cell for cell, c in cells.items() if c.get("cluster_id") == self._cluster]
             addresses = through(self._servers.all, number - own[0]) if own else None
         if not addresses or not cells[number].get("cluster_id"):
             raise Unavailable(f"cell {number} of the site is not known to the servers: see holdfast site status")
-        endpoints = self._trust.elsewhere(addresses, str(cells[number].get("pin") or ""))
-        made = Client(endpoints, credential=credential, certificate=certificate, budget=self.budget, attempt=self.attempt)
+        there = self._trust.elsewhere(addresses, str(cells[number].get("pin") or ""))
+        made = Client(there, credential=credential, certificate=certificate, budget=self.budget, attempt=self.attempt)
         made._cluster = str(cells[number]["cluster_id"])  # servers of another one refuse everything
         return made
 

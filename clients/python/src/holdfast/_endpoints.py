@@ -341,7 +341,7 @@ def _from_site(site: Site, certificate: Optional[Certificate]) -> Tuple[List[Add
             return addresses, trust, site._replace(own=cell)
         except (ConfigError, Unavailable) as e:
             why.append(e)
-    raise why[0]
+    raise next((e for e in why if isinstance(e, Unavailable)), why[0])  # which is worth another try
 
 
 def _cluster_file(path: str) -> Any:

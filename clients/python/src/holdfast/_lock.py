@@ -470,10 +470,10 @@ class _Acquisition:
         holder, queue = Holder.of(a.body.get("holder")), a.number("queue_length")
         by = f" by {holder}" if holder is not None else ""
         holds = f": it is held{by}" if by else ""
+        if a.status == "WAIT_TIMEOUT" or a.status == "HELD" and self._wait:  # nothing was left of the wait
+            return Timeout(f"lock {name!r} did not become free within {self._wait} s{holds}", name, holder, queue)
         if a.status == "HELD":
             return NotAcquired(f"lock {name!r} is held{by}, {queue} waiting: try later, or wait for it", name, holder, queue)
-        if a.status == "WAIT_TIMEOUT":
-            return Timeout(f"lock {name!r} did not become free within {self._wait} s{holds}", name, holder, queue)
         return refusal("acquire", {**a.body, "lock": name})
 
 
