@@ -287,6 +287,9 @@ var cellMutants = []Mutant{
 			{"shared/frontend/service/read.go", `	if why, _ := s.own.Refuses(name, ""); why != "" {
 `, `	if why, _ := s.own.Refuses("", ""); why != "" {
 `},
+			{"shared/frontend/service/read.go", `	if foreign != "" {
+`, `	if foreign != "" && lock.view.Name == "" {
+`},
 		},
 		By:   unit("shared/frontend", "^TestStatusTellsTheCell$"),
 		Dies: `/v1/locks/p/l: 200`,

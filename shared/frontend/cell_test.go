@@ -243,6 +243,12 @@ func TestRequestOfAnotherCell(t *testing.T) {
 			}
 		}
 	}
+	b.cells[1].ClusterID = "" // its volume was not read yet
+	r := httptest.NewRequest("POST", "http://localhost:1/v1/cancel", strings.NewReader(fmt.Sprintf(`{"client_id":%q,"request_id":2}`, other)))
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != 503 || !strings.Contains(w.Body.String(), "which one opened client") {
+		t.Errorf("a request of a cell that was not read yet: %d %s", w.Code, w.Body)
+	}
 }
 
 // TestStateOfTwoCells of Terraform is refused before it is locked: what was made under its lock could not be written down.

@@ -64,7 +64,12 @@ func (h *Handler) misses(w http.ResponseWriter, r *http.Request, o *operation) (
 	if o.client == "" {
 		return h.missesNames(w, r, o.lock, o.file)
 	}
-	if cell, ok := h.s.Opener(o.client); ok {
+	cell, ok, certain := h.s.Opener(o.client)
+	switch {
+	case !certain: // that cell may have what it is about
+		why := fmt.Sprintf("this server has not heard of all cells of the site yet, and so does not know which one opened client %s: try again, or ask another server", o.client)
+		return answerReply(service.Refusal(&wire.Error{Status: cluster.StatusSecondaryMode, Message: why}), 0), true
+	case ok:
 		if cell.Cell == h.s.Owns().Cell {
 			return reply{}, false
 		}
@@ -73,7 +78,7 @@ func (h *Handler) misses(w http.ResponseWriter, r *http.Request, o *operation) (
 		h.leadTo(w, r, &x, cell)
 		return x, true
 	}
-	if o.client.Opened() { // by a cluster that is not known here: the table says so
+	if o.client.Opened() { // by a cluster that is no cell of the site any more: the table says so
 		return reply{}, false
 	}
 	lock := cluster.LockName(r.URL.Query().Get("lock"))

@@ -33,20 +33,22 @@ func (s *Service) BlameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.Bl
 	if r.Status, r.Message = answerTo(s.permission(ctx).admit(ctx, access.Read, "", q.GetFile())); r.Status != pb.Status_STATUS_OK {
 		return r, nil
 	}
-	if why, _ := s.own.Refuses("", name); why != "" {
-		r.Status, r.Message = pb.Status_STATUS_WRONG_CELL, why
-		return r, nil
-	}
 	var state locktable.FileState
 	var bound bool
+	foreign := ""
 	reading, err := s.b.Read(ctx, func(v serving.View) {
 		state, bound = v.Table.File(name)
+		foreign, _ = v.Table.Own().Refuses("", name)
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.Epoch, r.Lsn, r.AgeMs = uint64(reading.Epoch), uint64(reading.LSN), wire.CeilMillis(reading.Age)
 	if r.Status, r.Message = checkFreshness(reading, false, 0); r.Status != pb.Status_STATUS_OK {
+		return r, nil
+	}
+	if foreign != "" {
+		r.Status, r.Message = pb.Status_STATUS_WRONG_CELL, foreign
 		return r, nil
 	}
 	ask, refusal := blameQuery(q, bound, &state, reading.LSN)

@@ -177,9 +177,10 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 		state locktable.FileState
 	}
 	var files []named
-	var mark locktable.Mark
+	mark, foreign := locktable.Mark{}, ""
 	var ring locktable.Ring
 	reading, err := s.b.Read(ctx, func(v serving.View) {
+		foreign, _ = v.Table.Own().Refuses(name, "") // of a cell that was recovered, and is served by itself
 		mark, _ = v.Table.Mark(name)
 		l, ok := v.Table.Lock(name)
 		if !ok {
@@ -205,6 +206,10 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 	}
 	r := &pb.GetLockResponse{Epoch: uint64(reading.Epoch), Lsn: uint64(reading.LSN), AgeMs: wire.CeilMillis(reading.Age)}
 	if r.Status, r.Message = checkFreshness(reading, q.GetPrimaryOnly(), q.GetMinLsn()); r.Status != pb.Status_STATUS_OK {
+		return r, nil
+	}
+	if foreign != "" {
+		r.Status, r.Message = pb.Status_STATUS_WRONG_CELL, foreign
 		return r, nil
 	}
 	r.Lock = lock.proto()

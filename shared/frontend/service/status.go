@@ -93,8 +93,8 @@ func (s *Service) Elsewhere(lock cluster.LockName, file cluster.FileName) (at se
 	return s.cell(func(c serving.CellServers) bool { return c.Cell == has })
 }
 
-// Opener returns the cell that made a client's ID. Ok is false where no cell that is known here did.
-func (s *Service) Opener(id cluster.ClientID) (at serving.CellServers, ok bool) {
+// Opener returns the cell that made a client's ID. Ok is false where no cell that is known here did, and certain whether all of the site are known.
+func (s *Service) Opener(id cluster.ClientID) (at serving.CellServers, ok, certain bool) {
 	_, mark := id.OpenedBy()
 	made := func(clusterID string) bool {
 		var of cluster.ID
@@ -102,11 +102,15 @@ func (s *Service) Opener(id cluster.ClientID) (at serving.CellServers, ok bool) 
 	}
 	switch {
 	case mark == 0 || s.own == nil:
-		return at, false
+		return at, false, true
 	case made(s.cluster):
-		return serving.CellServers{Cell: s.own.Cell}, true
+		return serving.CellServers{Cell: s.own.Cell}, true, true
 	}
-	return s.cell(func(c serving.CellServers) bool { return made(c.ClusterID) })
+	if at, ok = s.cell(func(c serving.CellServers) bool { return made(c.ClusterID) }); ok {
+		return at, true, true
+	}
+	_, unread := s.cell(func(c serving.CellServers) bool { return c.ClusterID == "" && c.Cell != s.own.Cell })
+	return at, false, !unread
 }
 
 // cell returns the cell of the site for which is is true, if there is one.
@@ -170,10 +174,9 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 	var locks, clients, files int
 	quarantined := 0
 	var rings []locktable.Ring
+	var own *cluster.Own
 	reading, err := s.b.Read(ctx, func(v serving.View) {
-		if r.Cell == nil { // a lost cell that was recovered, and is served by itself
-			r.Cell = convert.FromOwn(v.Table.Own())
-		}
+		own = v.Table.Own()
 		locks, clients = v.Table.LockCount(), v.Table.ClientCount()
 		rings, _ = v.Table.Rings(mostRings, ringLooks)
 		for _, f := range v.Table.Files() {
@@ -190,6 +193,9 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 		return
 	}
 	r.Lsn, r.AgeMs = uint64(reading.LSN), wire.CeilMillis(reading.Age)
+	if r.Cell == nil { // a lost cell that was recovered, and is served by itself
+		r.Cell = convert.FromOwn(own)
+	}
 	t := &pb.TableStatus{Locks: uint64(locks), Clients: uint64(clients), Files: uint64(files), Quarantined: uint64(quarantined)}
 	r.Table = t
 	allowed := s.permission(ctx)
