@@ -129,6 +129,10 @@ func (e *Elector) HandlePing(p Ping) Pong {
 	st := e.status(now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if st.Role == RolePrimary { // pings come first where all of a process wakes at once: what it has not done in its sleep is no stall
+		slept := e.mu.late.overslept(now, e.opt.Timing.Suspicion)
+		st.Progress, st.Storage = max(0, st.Progress-slept), max(0, st.Storage-slept)
+	}
 	pong := Pong{Nonce: e.opt.Nonce, Seq: p.Seq, Status: st}
 	if peer := e.peerLocked(p.From); peer != nil {
 		if !p.Stranger {

@@ -27,6 +27,9 @@ type lateness struct {
 	due   time.Time                // when the next tick should come; zero before the first
 	began time.Time                // when the newest slot did
 	slots [lateSlots]time.Duration // the worst lateness in each, the newest first
+	woke  time.Time                // the last tick that was late by more than any want of CPU explains; zero: none was
+	slept time.Duration            // by how much that was
+	asked time.Time                // when overslept first found that a tick is overdue; zero: it is not
 }
 
 // tick records that the loop ran now, and returns how late the tick was that was due; 0 if none was.
@@ -39,7 +42,7 @@ func (l *lateness) tick(now time.Time, every, sleep time.Duration) (late time.Du
 	if !l.due.IsZero() {
 		late = now.Sub(l.due)
 	}
-	l.due = now.Add(wake.Next(now, every))
+	l.due, l.asked = now.Add(wake.Next(now, every)), time.Time{}
 	if n := min(now.Sub(l.began)/lateSlot, lateSlots); n > 0 {
 		copy(l.slots[n:], l.slots[:])
 		clear(l.slots[:n])
@@ -47,8 +50,27 @@ func (l *lateness) tick(now time.Time, every, sleep time.Duration) (late time.Du
 	}
 	if late <= sleep {
 		l.slots[0] = max(l.slots[0], late)
+	} else {
+		l.woke, l.slept = now, late
 	}
 	return late
+}
+
+// overslept returns for how long this process did not run just before now: what its ticks have not noticed yet, and what they noticed. Both count for a
+// time of grace only, in which all of a process comes to run again: one whose ticks hang does not sleep.
+func (l *lateness) overslept(now time.Time, grace time.Duration) (d time.Duration) {
+	if overdue := now.Sub(l.due); !l.due.IsZero() && overdue > 0 {
+		if l.asked.IsZero() {
+			l.asked = now
+		}
+		if now.Sub(l.asked) < grace {
+			d = overdue
+		}
+	}
+	if !l.woke.IsZero() && now.Sub(l.woke) < grace {
+		d += l.slept
+	}
+	return d
 }
 
 // worst returns by how much a tick was late at most, of those remembered and the one that is due.

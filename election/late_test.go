@@ -4,6 +4,7 @@ package election
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -84,4 +85,38 @@ func TestAllowanceIsBounded(t *testing.T) {
 			t.Errorf("late by %v: %+v, want %+v", late, got, wanted)
 		}
 	}
+}
+
+// TestOversleptIsNoStall: what a primary that wakes up has not done in its sleep is not told as a stall, for a moment.
+func TestOversleptIsNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sleep, grace = 4 * time.Second, 300 * time.Millisecond
+		began, role := time.Now(), RolePrimary
+		e := New(Options{
+			Self: 1, Nonce: 1, Members: listOf(1, 2), Timing: cluster.DefaultTiming(), Transport: refusing{},
+			Status: func() Status { return Status{Role: role, Progress: time.Since(began), Storage: time.Since(began)} },
+		})
+		told := func(when string, want time.Duration) {
+			t.Helper()
+			if st := e.HandlePing(Ping{From: 2, Seq: 1}).Status; st.Progress > want || st.Progress < want-grace || st.Progress != st.Storage {
+				t.Errorf("%s: %v without progress, %v without a check, want %v", when, st.Progress, st.Storage, want)
+			}
+		}
+		e.tick(time.Now())
+		told("awake", 0)
+		time.Sleep(sleep) // all of it
+		told("it has not noticed", grace)
+		role = RoleReplica
+		told("a replica", sleep)
+		role = RolePrimary
+		time.Sleep(grace)
+		told("its ticks hang", sleep+grace)
+		e.tick(time.Now())
+		told("it has noticed", grace)
+		time.Sleep(grace - time.Millisecond)
+		e.tick(time.Now())
+		told("a moment later", 2*grace)
+		time.Sleep(time.Millisecond)
+		told("it does nothing", sleep+2*grace)
+	})
 }

@@ -153,6 +153,20 @@ var lateMutants = []Mutant{
 		By:    unit("faulttests/sim", "^TestHandoverWithoutMembers$"), Dies: `handed over to server`,
 	},
 	{
+		Name: "sleep-told-as-a-stall",
+		Rule: "what a primary that wakes up has not done in its sleep is no stall (PROTOCOL 2.7)",
+		Edits: []Edit{{"election/late.go", `	if !l.woke.IsZero() && now.Sub(l.woke) < grace {
+		d += l.slept`, `	if !l.woke.IsZero() && now.Sub(l.woke) < 0 {
+		d += l.slept`}},
+		By: unit("election", "^TestOversleptIsNoStall$"), Dies: `it has noticed: 4`,
+	},
+	{
+		Name:  "hung-ticks-are-sleep",
+		Rule:  "a process whose ticks hang does not sleep (PROTOCOL 2.7)",
+		Edits: []Edit{{"election/late.go", `now.Sub(l.asked) < grace {`, `now.Sub(l.asked) >= 0 {`}},
+		By:    unit("election", "^TestOversleptIsNoStall$"), Dies: `its ticks hang: [0-9]+ms`,
+	},
+	{
 		Name:  "nominee-wants-votes",
 		Rule:  "a server that the primary named takes over whichever voters there are by now (PROTOCOL 2.5)",
 		Edits: []Edit{{nodeMembers, `n.elector.Voted() && !slices`, `!slices`}},
