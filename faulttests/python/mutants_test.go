@@ -228,6 +228,21 @@ var mutants = []mutant{
 		"test_cells.CellsTest.test_break_while_the_home_cell_hangs", "UnknownOutcome",
 	},
 	{
+		"own-cell-where-it-is-told", "endpoints that lead to a cell are used for it, wherever it says that it is",
+		"_client.py", `        if self._site is not None and number == self._site.own:  # these`, `        if self._site is None:  # these`,
+		"test_cells.CellsTest.test_each_cell_has_a_client_of_its_own", "127.0.0.1:1",
+	},
+	{
+		"wait-is-over-unsaid", "a wait that is over by the time that the right cell is asked has timed out",
+		"_lock.py", ` or a.status == "HELD" and self._wait:`, `:`,
+		"test_cells.CellsTest.test_wait_of_which_nothing_is_left", "NotAcquired",
+	},
+	{
+		"site-looked-for-again", "a volume that is of no site is asked once whether it is",
+		"_client.py", `        self._alone = self._alone or status`, `        self._alone = self._alone and status`,
+		"test_cells.CellsTest.test_unavailable_is_told_in_time", "False is not true",
+	},
+	{
 		"home-cell-asked-first", "which cell has a name is asked once",
 		"_client.py", `        if self._site is not None:
             return ask(self._at(self._site.route(name)))

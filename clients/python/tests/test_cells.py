@@ -7,7 +7,7 @@ import tempfile
 from unittest import mock
 
 from fake import DROP, LOSE, Case, Server, Table
-from holdfast import Client, ConfigError, Lock, Refused, Unavailable, UnknownOutcome, WrongCluster
+from holdfast import Client, ConfigError, Lock, Refused, Timeout, Unavailable, UnknownOutcome, WrongCluster
 from holdfast._endpoints import Address, OutsideTrust, PinTrust, PlainTrust, resolve, through
 from holdfast._site import told
 
@@ -171,6 +171,13 @@ class CellsTest(Case):
         with self.assertRaises(UnknownOutcome):
             client.break_lock("p0/x", token=7)
 
+    def test_wait_of_which_nothing_is_left(self):
+        with Lock("p1/b", client=self.new_client()):
+            client = self.new_client(budget=0.4, attempt=0.2)
+            self.table.script["acquire"] = self.table.script["open"] = [DROP] * 1000
+            with self.assertRaises(Timeout):
+                Lock("p1/b", client=client).acquire(0.2)
+
     def test_unavailable_is_told_in_time(self):
         plain = Table()
         server = Server(plain)
@@ -184,10 +191,12 @@ class CellsTest(Case):
         self.assertTrue(client._alone)
 
     def test_each_cell_has_a_client_of_its_own(self):
+        self.told[0]["clients"] = ["127.0.0.1:1"]  # as it is told behind a tunnel: the endpoints lead to it all the same
         with Lock("p1/a", client=self.client):
             for number in 0, 1:
                 with self.client.cell(number) as cell:
                     self.assertIsNot(cell, self.client)
+                    self.assertEqual(cell.info(f"p{number}/b"), {"status": "OK"})
             self.assertEqual(self.client.info("p0/a"), {"status": "OK"})
 
     def test_cell_that_was_closed(self):

@@ -372,7 +372,7 @@ def within(seconds: float, read: Callable[[], T]) -> T:
     def run() -> None:
         try:
             ended.put(([read()], None))
-        except BaseException as e:  # pylint: disable=broad-except
+        except BaseException as e:
             ended.put(([], e))
 
     threading.Thread(target=run, name="holdfast read", daemon=True).start()
