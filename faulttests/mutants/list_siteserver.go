@@ -353,8 +353,8 @@ var siteServerMutants = []Mutant{
 		Rule: "a cell says nothing over HTTP of requests that it may never have had (PROTOCOL 23.7)",
 		Edits: []Edit{
 			{"shared/frontend/httpapi/elsewhere.go", `	if o.client == "" {
-		return h.miss`, `	if o.client == "" || r != nil {
-		return h.miss`},
+		return h.names`, `	if o.client == "" || r != nil {
+		return h.names`},
 		},
 		By:   unit("shared/frontend", "^TestRequestOfAnotherCell$"),
 		Dies: `cancel of job-7: 409 to "": \{"status":"CANCELLED"`,

@@ -54,15 +54,15 @@ func (h *Handler) leadTo(w http.ResponseWriter, r *http.Request, x *reply, cell 
 	x.code = http.StatusTemporaryRedirect
 }
 
-// misses returns the answer to an operation that is for another cell, or may be. It returns false where this is the cell, which needs no primary to know
+// elsewhere returns the answer to an operation that is for another cell, or may be. It returns false where this is the cell, which needs no primary to know
 // that. What is about a client and names no lock is for the cell that has its requests: any other knows nothing of them, and would say that they never
 // were. That cell is the one that opened the client; one that has named itself may have been led to any, and says by the parameter lock which.
-func (h *Handler) misses(w http.ResponseWriter, r *http.Request, o *operation) (x reply, missed bool) {
+func (h *Handler) elsewhere(w http.ResponseWriter, r *http.Request, o *operation) (x reply, is bool) {
 	if h.s.Owns() == nil || r.Header.Get(forwardedHeader) != "" {
 		return reply{}, false
 	}
 	if o.client == "" {
-		return h.missesNames(w, r, o.lock, o.file)
+		return h.namesElsewhere(w, r, o.lock, o.file)
 	}
 	cell, ok, certain := h.s.Opener(o.client)
 	switch {
@@ -86,12 +86,12 @@ func (h *Handler) misses(w http.ResponseWriter, r *http.Request, o *operation) (
 		why := fmt.Sprintf("client ID %q does not say which cell of this site has its requests: say it by ?lock=NAME, with a lock for which it was used", o.client)
 		return answerReply(service.Refusal(wire.Invalid(why)), 0), true
 	}
-	return h.missesNames(w, r, lock, "")
+	return h.namesElsewhere(w, r, lock, "")
 }
 
-// missesNames is misses for what is about a lock or a file.
-func (h *Handler) missesNames(w http.ResponseWriter, r *http.Request, lock cluster.LockName, file cluster.FileName) (x reply, missed bool) {
-	why, has := h.s.WrongCell(lock, file)
+// namesElsewhere is elsewhere for what is about a lock or a file.
+func (h *Handler) namesElsewhere(w http.ResponseWriter, r *http.Request, lock cluster.LockName, file cluster.FileName) (x reply, is bool) {
+	why, has := h.s.Owns().Refuses(lock, file)
 	if why == "" {
 		return reply{}, false
 	}
@@ -145,7 +145,7 @@ func namesOf(r *http.Request) (cluster.LockName, cluster.FileName) {
 func (h *Handler) sendRefusal(w http.ResponseWriter, r *http.Request, a *pb.Answer) {
 	if a.GetStatus() == pb.Status_STATUS_WRONG_CELL { // not all that refuses says which cell it is
 		lock, file := namesOf(r)
-		_, has := h.s.WrongCell(lock, file)
+		_, has := h.s.Owns().Refuses(lock, file)
 		a.Cell = uint32(has)
 	}
 	h.sendLeading(w, r, answerReply(a, 0))
@@ -161,9 +161,9 @@ func (h *Handler) sendLeading(w http.ResponseWriter, r *http.Request, x reply) {
 // sendElsewhere answers a GET that is about another cell, and reports whether it did.
 func (h *Handler) sendElsewhere(w http.ResponseWriter, r *http.Request) bool {
 	lock, file := namesOf(r)
-	x, missed := h.missesNames(w, r, lock, file)
-	if missed {
+	x, is := h.namesElsewhere(w, r, lock, file)
+	if is {
 		h.send(w, x)
 	}
-	return missed
+	return is
 }

@@ -355,7 +355,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, parse func([]byt
 
 // execute runs an operation for a client and sends the answer.
 func (h *Handler) execute(w http.ResponseWriter, r *http.Request, o *operation) {
-	if x, missed := h.misses(w, r, o); missed {
+	if x, is := h.elsewhere(w, r, o); is {
 		h.send(w, x)
 		return
 	}

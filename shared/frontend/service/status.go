@@ -70,11 +70,6 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 	return r, nil
 }
 
-// WrongCell returns why a request for these names is refused by this cell, and which one has them; "" where it is not. A name may be "".
-func (s *Service) WrongCell(lock cluster.LockName, file cluster.FileName) (why string, has cluster.CellID) {
-	return s.own.Refuses(lock, file)
-}
-
 // Parted reports whether the cells of the site have the two names apart, so that the file cannot be one of the lock.
 func (s *Service) Parted(lock cluster.LockName, file cluster.FileName) bool {
 	return s.own != nil && s.own.Route(string(lock)) != s.own.Route(string(file))
@@ -86,7 +81,7 @@ func (s *Service) Owns() *cluster.Own { return s.own }
 // Elsewhere returns where the cell is served that has the names, of which either may be "". Ok is false where that is this
 // cell, where no cell has both, and where the volume is of no site.
 func (s *Service) Elsewhere(lock cluster.LockName, file cluster.FileName) (at serving.CellServers, ok bool) {
-	why, has := s.WrongCell(lock, file)
+	why, has := s.own.Refuses(lock, file)
 	if why == "" || lock != "" && file != "" && s.Parted(lock, file) {
 		return at, false
 	}
