@@ -432,6 +432,15 @@ func TestCellWhoseVolumeHangs(t *testing.T) {
 			if _, err := c.Acquire(ctx, LockName(fmt.Sprintf("p%d/a", hangs)), AcquireOptions{}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a lock of cell %d, whose volume hangs: %v", hangs, err)
 			}
+			impatient, err := New(Options{Endpoints: []string{dir}, Budget: 100 * time.Millisecond})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer impatient.Close() //nolint:errcheck // it is nil
+			if _, err := impatient.Acquire(t.Context(), LockName(fmt.Sprintf("p%d/b", hangs)), AcquireOptions{}); err == nil || !strings.Contains(err.Error(), "has not said within 100ms") {
+				t.Errorf("a lock of cell %d, in time: %v", hangs, err)
+			}
 			if _, err := c.Acquire(t.Context(), LockName(fmt.Sprintf("p%d/a", 1-hangs)), AcquireOptions{}); err != nil {
 				t.Error(err)
 			}

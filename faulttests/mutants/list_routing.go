@@ -211,4 +211,13 @@ var routingMutants = []Mutant{
 		By:   unit("clientlib", "^TestCellWhoseVolumeHangs$"),
 		Dies: `hangs, and so does`,
 	},
+	{
+		Name: "hung-cell-has-no-budget",
+		Rule: "a call looks for the servers of a cell for its budget at most (PROTOCOL 23.7)",
+		Edits: []Edit{
+			{"clientlib/cells.go", `	case <-time.After(s.own.opt.Budget):`, `	case <-time.After(time.Hour):`},
+		},
+		By:   unit("clientlib", "^TestCellWhoseVolumeHangs$"),
+		Dies: `hangs, and so does who uses the other one`,
+	},
 }
